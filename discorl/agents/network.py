@@ -1,0 +1,175 @@
+"""The agent network: torso, linear heads of the state, and a model of every action.
+
+The model starts an LSTM cell at a root computed from the torso and steps it once per action,
+each from that same root; small nets read the action heads off its output. All actions share the
+root, so its projection is computed once a state, and the one-hot action is a row of the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from discorl.agents.torsos import MLPTorso
+from discorl.layers import Params, initial_linear, linear, lstm_cell
+from discorl.rollout import AgentOutputs, HeadSpec, Observation, TakenOutputs
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Sizes and initialisation; the defaults are the published network's."""
+
+    torso: tuple[int, ...] = (512, 512)
+    """Units of the MLP torso's layers."""
+    activate_torso: bool = False
+    """ReLU after the torso's last layer too."""
+    model_size: int = 128
+    """LSTM cells of the action-conditional model."""
+    head_hidden: int = 128
+    """Hidden units of each action head."""
+    head_std: float = 0.01
+    """Initial deviation of the state heads' weights."""
+    action_head_std: float | None = None
+    """Initial deviation of the action heads' last weights; by default 1 / sqrt(fan-in)."""
+
+
+class Network:
+    """An agent whose heads are what the rule asks for, on any torso."""
+
+    def __init__(
+        self, torso: nn.Module, heads: HeadSpec, config: NetworkConfig | None = None
+    ) -> None:
+        self.torso = torso
+        self.torso_size = _output_size(torso)
+        self.heads = heads
+        self.config = config or NetworkConfig()
+        self.num_actions = heads.state["logits"][0]
+        self._torso_names = [name for name, _ in torso.named_parameters()]
+
+    @classmethod
+    def mlp(
+        cls,
+        observation_shape: tuple[int, ...],
+        heads: HeadSpec,
+        config: NetworkConfig | None = None,
+    ) -> Network:
+        """The network on an MLP torso for flat or image-like observations."""
+        config = config or NetworkConfig()
+        torso = MLPTorso(observation_shape, config.torso, config.activate_torso)
+        return cls(torso, heads, config)
+
+    def init(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Fresh parameters; a torso without `init_` keeps the weights it came with."""
+        self.torso.to(generator.device)
+        if hasattr(self.torso, "init_"):
+            self.torso.init_(generator)
+        params = {f"torso.{n}": p.detach().clone() for n, p in self.torso.named_parameters()}
+        for name, (fan_in, fan_out, std) in self._layers().items():
+            weights, biases = initial_linear(fan_in, fan_out, generator, std)
+            params[f"{name}.w"], params[f"{name}.b"] = weights, biases
+        return params
+
+    def policy(self, params: Params, observations: Observation) -> Tensor:
+        """The policy head alone: [..., A]."""
+        return linear(params, "head.logits", self._torso(params, observations))
+
+    def outputs(
+        self, params: Params, observations: Observation, for_targets: bool = False
+    ) -> AgentOutputs:
+        """Every head, for every action; or only those that a rule's targets read."""
+        heads = self.heads.for_targets() if for_targets else self.heads
+        features = self._torso(params, observations)
+        state = self._state_heads(params, features)
+        if not heads.action:
+            return AgentOutputs(state)
+        return AgentOutputs(state, self._every_action(params, *self._root(params, features), heads))
+
+    def learn(
+        self, params: Params, observations: Observation, actions: Tensor, differentiable: bool
+    ) -> tuple[AgentOutputs, TakenOutputs]:
+        """See `Agent.learn`. The loss reads action heads at the taken action only, so only
+        those are differentiated; the others run without gradient unless asked for."""
+        features = self._torso(params, observations)
+        state = self._state_heads(params, features)
+        if not self.heads.action:
+            return AgentOutputs(state), TakenOutputs(state, {})
+        cell, gates = self._root(params, features)
+        taken = self._taken_action(params, cell[:-1], gates[:-1], actions)
+        with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
+            every = self._every_action(params, cell, gates, self.heads.for_targets())
+        return AgentOutputs(state, every), TakenOutputs(state, taken)
+
+    def _torso(self, params: Params, observations: Observation) -> Tensor:
+        torso_params = {name: params[f"torso.{name}"] for name in self._torso_names}
+        features: Tensor = functional_call(self.torso, torso_params, (observations,))
+        return features
+
+    def _state_heads(self, params: Params, features: Tensor) -> dict[str, Tensor]:
+        return {name: linear(params, f"head.{name}", features) for name in self.heads.state}
+
+    def _root(self, params: Params, features: Tensor) -> tuple[Tensor, Tensor]:
+        """The root's cell [..., H], and its share of the gates [..., 4 H]."""
+        cell = linear(params, "model.root", features)
+        from_hidden = params["model.lstm.w"][self.num_actions :]
+        gates = torch.nn.functional.linear(
+            torch.tanh(cell), from_hidden.t(), params["model.lstm.b"]
+        )
+        return cell, gates
+
+    def _every_action(
+        self, params: Params, cell: Tensor, gates: Tensor, heads: HeadSpec
+    ) -> dict[str, Tensor]:
+        """Heads [..., A, *shape] of all actions."""
+        from_action = params["model.lstm.w"][: self.num_actions]
+        hidden, _ = lstm_cell(gates.unsqueeze(-2) + from_action, cell.unsqueeze(-2))
+        return {name: self._action_head(params, name, hidden) for name in heads.action}
+
+    def _taken_action(
+        self, params: Params, cell: Tensor, gates: Tensor, actions: Tensor
+    ) -> dict[str, Tensor]:
+        """Heads [T, B, *shape] of one action a state."""
+        from_action = torch.nn.functional.embedding(actions, params["model.lstm.w"])
+        hidden, _ = lstm_cell(gates + from_action, cell)
+        return {name: self._action_head(params, name, hidden) for name in self.heads.action}
+
+    @staticmethod
+    def _action_head(params: Params, name: str, hidden: Tensor) -> Tensor:
+        x = torch.relu(linear(params, f"model.{name}.0", hidden))
+        return linear(params, f"model.{name}.1", x)
+
+    def _layers(self) -> dict[str, tuple[int, int, float | None]]:
+        """Every layer outside the torso: name -> (in, out, initial deviation)."""
+        config, size = self.config, self.torso_size
+        layers: dict[str, tuple[int, int, float | None]] = {
+            f"head.{name}": (size, _numel(shape), config.head_std)
+            for name, shape in self.heads.state.items()
+        }
+        if self.heads.action:
+            cells = config.model_size
+            layers["model.root"] = (size, cells, None)
+            layers["model.lstm"] = (self.num_actions + cells, 4 * cells, None)
+        for name, shape in self.heads.action.items():
+            layers[f"model.{name}.0"] = (config.model_size, config.head_hidden, None)
+            layers[f"model.{name}.1"] = (
+                config.head_hidden,
+                _numel(shape),
+                config.action_head_std,
+            )
+        return layers
+
+
+def _output_size(torso: nn.Module) -> int:
+    size = getattr(torso, "output_size", None)
+    if not isinstance(size, int):
+        raise ValueError(
+            f"torso: {type(torso).__name__} must say the length of its output in an integer "
+            "attribute `output_size`"
+        )
+    return size
+
+
+def _numel(shape: tuple[int, ...]) -> int:
+    return torch.Size(shape).numel()

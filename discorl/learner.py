@@ -1,0 +1,149 @@
+"""One update: experience in, a better agent out. The same step serves training and discovery.
+
+Everything is a tensor and nothing leaves the device: no value is read back to decide anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from discorl.agents.base import Agent
+from discorl.layers import Params
+from discorl.optim import AdamState, ClippedAdam, apply_updates, global_norm
+from discorl.rollout import Rollout
+from discorl.rules.base import Metrics, UpdateRule
+
+_MASK_EPS = 1e-8
+
+
+@dataclass(frozen=True)
+class LearnerState:
+    """All that an agent is: what it knows, and what its rule and optimiser remember."""
+
+    params: dict[str, Tensor]
+    target_params: dict[str, Tensor] | None
+    """A slow copy of the parameters, where the rule wants one."""
+    optimiser: AdamState
+    rule: Any
+    """The rule's memory of this agent."""
+
+
+@dataclass(frozen=True)
+class Learner:
+    """Who learns, by which rule, with which optimiser: fixed for an agent's life."""
+
+    agent: Agent
+    rule: UpdateRule
+    optimiser: ClippedAdam
+
+    def init(self, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> LearnerState:
+        """A newborn agent."""
+        params = {k: v.to(dtype) for k, v in self.agent.init(generator).items()}
+        return self.init_from(params)
+
+    def init_from(self, params: dict[str, Tensor]) -> LearnerState:
+        """A newborn agent with the given parameters."""
+        example = next(iter(params.values()))
+        has_target = self.rule.target_params_decay is not None
+        return LearnerState(
+            params=params,
+            target_params={k: v.clone() for k, v in params.items()} if has_target else None,
+            optimiser=self.optimiser.init(params),
+            rule=self.rule.initial_state(example.dtype, example.device),
+        )
+
+    def step(
+        self, state: LearnerState, rollout: Rollout, differentiable: bool = False
+    ) -> tuple[LearnerState, Metrics]:
+        """`learner_step` for this learner."""
+        return learner_step(
+            state, rollout, self.rule, self.agent, self.optimiser, differentiable
+        )
+
+
+def learner_step(
+    state: LearnerState,
+    rollout: Rollout,
+    rule: UpdateRule,
+    agent: Agent,
+    optimiser: ClippedAdam,
+    differentiable: bool = False,
+) -> tuple[LearnerState, Metrics]:
+    """Move the agent towards the rule's targets on one batch of trajectories.
+
+    Args:
+      state: the agent before.
+      rollout: L = T + 1 stored steps of B trajectories.
+      rule: hands out targets and losses.
+      agent: the network's functions.
+      optimiser: turns gradients into updates.
+      differentiable: keep the graph, so that the new state can be differentiated with respect
+        to the old one and the rule's parameters.
+
+    Returns:
+      The agent after, and scalar metrics.
+    """
+    transitions = rollout.transitions()
+    params = state.params if differentiable else _leaves(state.params)
+    outputs, taken = agent.learn(
+        params, rollout.observations, transitions.actions, differentiable
+    )
+    target_outputs = None
+    if state.target_params is not None:
+        with torch.set_grad_enabled(differentiable):
+            target_outputs = agent.outputs(
+                state.target_params, rollout.observations, for_targets=True
+            )
+    targets, rule_state = rule.targets(
+        outputs, target_outputs, transitions, state.rule, differentiable
+    )
+    loss_per_step, metrics = rule.loss(taken, targets, transitions)
+    mask = rollout.loss_mask()
+    loss = (loss_per_step * mask).sum() / (mask.sum() + _MASK_EPS)
+    grads = _gradients(loss, params, create_graph=differentiable)
+    with torch.set_grad_enabled(differentiable):
+        updates, optimiser_state = optimiser.update(grads, state.optimiser, params)
+        new_state = LearnerState(
+            params=apply_updates(params, updates),
+            target_params=_follow(state.target_params, params, rule.target_params_decay),
+            optimiser=optimiser_state,
+            rule=rule_state,
+        )
+    with torch.no_grad():
+        metrics = metrics | {
+            "total_loss": loss.detach(),
+            "global_gradient_norm": global_norm(grads),
+            "global_update_norm": global_norm(updates),
+        }
+    return new_state, metrics
+
+
+def _leaves(params: Params) -> dict[str, Tensor]:
+    return {name: p.detach().requires_grad_() for name, p in params.items()}
+
+
+def _gradients(loss: Tensor, params: Params, create_graph: bool) -> dict[str, Tensor]:
+    grads = torch.autograd.grad(
+        loss,
+        list(params.values()),
+        create_graph=create_graph,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    return dict(zip(params, grads, strict=True))
+
+
+def _follow(
+    target_params: Params | None, params: Params, decay: float | None
+) -> dict[str, Tensor] | None:
+    """Target parameters move towards the parameters *before* this update."""
+    if target_params is None or decay is None:
+        return None
+    return {
+        name: decay * target + (1 - decay) * params[name]
+        for name, target in target_params.items()
+    }

@@ -1,0 +1,98 @@
+"""Functional clipped Adam: explicit state, differentiable, one step at a time.
+
+Adam (Kingma & Ba, 2015), then each element of the scaled step is clipped, then multiplied by
+the learning rate. When gradients of an update are taken, the second-moment denominator counts
+as a constant: its derivative is large and noisy where the moment is small.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from discorl.layers import Params
+
+
+@dataclass(frozen=True)
+class AdamState:
+    """Moments of the gradients, by parameter name, and how many there were."""
+
+    count: Tensor
+    """[] int64."""
+    first: dict[str, Tensor]
+    second: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate as a function of the step."""
+
+    learning_rate: float
+    cosine_steps: int | None = None
+    """Fall to `final_fraction` of the learning rate over so many steps along a cosine."""
+    final_fraction: float = 0.0
+
+    def __call__(self, count: Tensor) -> Tensor | float:
+        """The learning rate after `count` [] earlier updates."""
+        if self.cosine_steps is None:
+            return self.learning_rate
+        progress = (count / self.cosine_steps).clamp(max=1)
+        fraction = 0.5 * (1 + torch.cos(math.pi * progress))
+        return self.learning_rate * (
+            self.final_fraction + (1 - self.final_fraction) * fraction
+        )
+
+
+@dataclass(frozen=True)
+class ClippedAdam:
+    """Adam whose scaled step is clipped element by element."""
+
+    schedule: Schedule
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    max_step: float = 1.0
+    """No element of the step exceeds this, before the learning rate."""
+    weight_decay: float = 0.0
+    """Decoupled (Loshchilov & Hutter, 2019): times the learning rate, of every parameter."""
+
+    def init(self, params: Params) -> AdamState:
+        """No moments yet."""
+        return AdamState(
+            count=torch.zeros((), dtype=torch.int64, device=next(iter(params.values())).device),
+            first={name: torch.zeros_like(p) for name, p in params.items()},
+            second={name: torch.zeros_like(p) for name, p in params.items()},
+        )
+
+    def update(
+        self, grads: Params, state: AdamState, params: Params
+    ) -> tuple[dict[str, Tensor], AdamState]:
+        """What to add to each parameter, and the new state."""
+        count = state.count + 1
+        learning_rate = self.schedule(state.count)
+        dtype = next(iter(grads.values())).dtype
+        first_bias = 1 - self.beta1 ** count.to(dtype)
+        second_bias = 1 - self.beta2 ** count.to(dtype)
+        updates, first, second = {}, {}, {}
+        for name, grad in grads.items():
+            first[name] = torch.lerp(grad, state.first[name], self.beta1)
+            second[name] = torch.lerp(grad.detach().square(), state.second[name], self.beta2)
+            denominator = (second[name] / second_bias).sqrt() + self.eps
+            step = (first[name] / first_bias / denominator).clamp(-self.max_step, self.max_step)
+            updates[name] = -learning_rate * step
+            if self.weight_decay:
+                updates[name] = updates[name] - learning_rate * self.weight_decay * params[name]
+        return updates, AdamState(count, first, second)
+
+
+def apply_updates(params: Params, updates: Params) -> dict[str, Tensor]:
+    """Parameters plus updates."""
+    return {name: param + updates[name] for name, param in params.items()}
+
+
+def global_norm(tensors: Params) -> Tensor:
+    """The Euclidean norm of all elements together: []."""
+    return torch.stack([t.square().sum() for t in tensors.values()]).sum().sqrt()

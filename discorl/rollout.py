@@ -1,0 +1,218 @@
+"""What flows from actor to learner, and what the agent's network gives: time-major tensors.
+
+Notation: L stored steps hold T = L - 1 transitions; B trajectories; A actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from discorl.values.distributions import lookup
+
+Observation = Tensor | dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What the actor had in hand each time it acted.
+
+    `reward[t]` and `discount[t]` *arrived with* `observation[t]`: they are the outcome of
+    `action[t - 1]`. `discount[t] == 0` marks the first observation of a new episode, and the
+    reward beside it is the last one of the old episode.
+    """
+
+    observations: Observation
+    """[L, B, ...], any dtype, or a dictionary of such."""
+    actions: Tensor
+    """[L, B] integers."""
+    rewards: Tensor
+    """[L, B]."""
+    discounts: Tensor
+    """[L, B]: 0 on the first observation of an episode, else 1."""
+    logits: Tensor
+    """[L, B, A]: the policy that acted."""
+
+    def __post_init__(self) -> None:
+        if self.actions.dim() != 2 or len(self.actions) < 2:
+            raise ValueError(
+                f"actions: expected [L, B] with L >= 2, got {list(self.actions.shape)}"
+            )
+        prefix = tuple(self.actions.shape)
+        check_integers("actions", self.actions)
+        _check_shape("rewards", self.rewards, prefix)
+        _check_shape("discounts", self.discounts, prefix)
+        _check_prefix("logits", self.logits, prefix, dims=3)
+        for name, leaf in observation_leaves(self.observations).items():
+            _check_prefix(name, leaf, prefix)
+
+    @property
+    def num_actions(self) -> int:
+        return self.logits.shape[-1]
+
+    def transitions(self) -> Transitions:
+        """The T = L - 1 transitions of the rollout, aligned for a rule."""
+        return Transitions(
+            actions=self.actions[:-1],
+            rewards=self.rewards[1:],
+            terminals=self.discounts[1:] == 0,
+            behaviour_logits=self.logits[:-1],
+        )
+
+    def loss_mask(self) -> Tensor:
+        """[T, B]: 1 where the step counts in the loss; a new episode's first step does not."""
+        return (self.discounts[:-1] > 0).to(self.rewards.dtype)
+
+    def to(self, dtype: torch.dtype) -> Rollout:
+        """The same rollout with its rewards, discounts and logits in another float type."""
+        return Rollout(
+            observations=self.observations,
+            actions=self.actions,
+            rewards=self.rewards.to(dtype),
+            discounts=self.discounts.to(dtype),
+            logits=self.logits.to(dtype),
+        )
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """T transitions as a rule sees them."""
+
+    actions: Tensor
+    """[T, B]: taken in state t."""
+    rewards: Tensor
+    """[T, B]: received for it."""
+    terminals: Tensor
+    """[T, B] booleans: it ended the episode."""
+    behaviour_logits: Tensor
+    """[T, B, A]: the policy that took it."""
+    advantages: Tensor | None = None
+    """[T, B], given from outside for rules that estimate none (policy gradient)."""
+
+    def __post_init__(self) -> None:
+        if self.rewards.dim() != 2 or len(self.rewards) < 1:
+            raise ValueError(
+                f"rewards: expected [T, B] with T >= 1, got {list(self.rewards.shape)}"
+            )
+        prefix = tuple(self.rewards.shape)
+        check_integers("actions", self.actions)
+        _check_shape("actions", self.actions, prefix)
+        _check_shape("terminals", self.terminals, prefix)
+        _check_prefix("behaviour_logits", self.behaviour_logits, prefix, dims=3)
+        if self.advantages is not None:
+            _check_shape("advantages", self.advantages, prefix)
+
+    @property
+    def continues(self) -> Tensor:
+        """[T, B]: 1 - terminal, in the rewards' type."""
+        return 1 - self.terminals.to(self.rewards.dtype)
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """Which heads an agent must have: name -> shape of one output."""
+
+    state: Mapping[str, tuple[int, ...]]
+    """Heads of the observation alone; always has `logits` of shape (A,)."""
+    action: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Heads for every action: their output is [A, *shape]."""
+    loss_only: frozenset[str] = frozenset()
+    """Action heads that the rule's loss reads but its targets do not."""
+
+    def for_targets(self) -> HeadSpec:
+        """The heads that the rule's targets read."""
+        action = {n: shape for n, shape in self.action.items() if n not in self.loss_only}
+        return HeadSpec(self.state, action)
+
+
+@dataclass(frozen=True)
+class AgentOutputs:
+    """The agent's heads on a stretch of time."""
+
+    state: dict[str, Tensor]
+    """Name -> [T, B, *shape]."""
+    action: dict[str, Tensor] = field(default_factory=dict)
+    """Name -> [T, B, A, *shape]."""
+
+    @property
+    def logits(self) -> Tensor:
+        """[T, B, A]: the policy head, which every agent has."""
+        return self.state["logits"]
+
+    @classmethod
+    def from_dict(cls, outputs: Mapping[str, Tensor], heads: HeadSpec) -> AgentOutputs:
+        """Sort a flat dictionary of heads into those of the state and those of each action."""
+        missing = [name for name in (*heads.state, *heads.action) if name not in outputs]
+        if missing:
+            raise ValueError(
+                f"the agent lacks the heads {missing}: it has {sorted(outputs)}, "
+                f"the rule needs {[*heads.state, *heads.action]}"
+            )
+        return cls(
+            state={name: outputs[name] for name in heads.state},
+            action={name: outputs[name] for name in heads.action},
+        )
+
+    def taken(self, actions: Tensor) -> TakenOutputs:
+        """Keep the heads of the actions taken [T, B] in the first T of T + 1 steps."""
+        return TakenOutputs(
+            state=self.state,
+            action={name: lookup(x[:-1], actions) for name, x in self.action.items()},
+        )
+
+    def check(self, heads: HeadSpec, steps: int, batch: int) -> None:
+        """Raise ValueError, naming the head, unless every head has its shape."""
+        num_actions = self.logits.shape[-1]
+        for name, shape in heads.state.items():
+            _check_shape(name, self.state.get(name), (steps, batch, *shape))
+        for name, shape in heads.action.items():
+            _check_shape(name, self.action.get(name), (steps, batch, num_actions, *shape))
+
+
+@dataclass(frozen=True)
+class TakenOutputs:
+    """The heads a loss reads: T + 1 steps of the state's, T steps of the taken action's.
+
+    A loss never looks at the actions not taken, so a network need not run their heads.
+    """
+
+    state: dict[str, Tensor]
+    """Name -> [T + 1, B, *shape]."""
+    action: dict[str, Tensor]
+    """Name -> [T, B, *shape]."""
+
+    @property
+    def logits(self) -> Tensor:
+        """[T + 1, B, A]: the policy head."""
+        return self.state["logits"]
+
+
+def observation_leaves(observations: Observation) -> dict[str, Tensor]:
+    """The tensors of an observation by name; a plain tensor is called `observations`."""
+    if isinstance(observations, Tensor):
+        return {"observations": observations}
+    return observations
+
+
+def check_integers(name: str, tensor: Tensor) -> None:
+    """Raise TypeError unless the tensor holds integers."""
+    if tensor.is_floating_point() or tensor.dtype == torch.bool:
+        raise TypeError(f"{name}: expected integers, got {tensor.dtype}")
+
+
+def _check_shape(name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> None:
+    if tensor is None:
+        raise ValueError(f"{name}: expected {list(shape)}, got nothing")
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name}: expected {list(shape)}, got {list(tensor.shape)}")
+
+
+def _check_prefix(
+    name: str, tensor: Tensor, prefix: tuple[int, ...], dims: int | None = None
+) -> None:
+    if tuple(tensor.shape[: len(prefix)]) != prefix or (dims and tensor.dim() != dims):
+        wanted = [*prefix, "A"] if dims else [*prefix, "..."]
+        raise ValueError(f"{name}: expected {wanted}, got {list(tensor.shape)}")

@@ -1,0 +1,143 @@
+"""Actor-critic with V-trace targets, as an update rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from discorl.rollout import AgentOutputs, HeadSpec, TakenOutputs, Transitions
+from discorl.rules.base import Metrics
+from discorl.values import (
+    MovingAverage,
+    ValueReading,
+    entropy,
+    importance_weights,
+    value_loss_from_td,
+    vtrace,
+)
+from discorl.values.distributions import log_prob
+
+
+@dataclass(frozen=True)
+class ActorCriticState:
+    """Moving averages, kept up to date whether or not they are used."""
+
+    advantage: MovingAverage
+    td: MovingAverage
+
+
+@dataclass(frozen=True)
+class ActorCriticTargets:
+    """Each [T, B], without gradient."""
+
+    advantage: Tensor
+    """What the policy gradient uses: raw or normalised."""
+    raw_advantage: Tensor
+    td: Tensor
+    """What the value loss uses: raw or scaled."""
+    mean_value: Tensor
+    """[]: mean of v over all T + 1 states."""
+
+
+@dataclass(frozen=True)
+class ActorCritic:
+    """V-trace actor-critic; the defaults are the published baseline's."""
+
+    categorical_value: bool = True
+    """A distribution over `num_bins` values, or one number."""
+    num_bins: int = 601
+    max_abs_value: float = 300.0
+    nonlinear_value: bool = True
+    """The value head speaks in `signed_hyperbolic` of the value."""
+    normalize_advantage: bool = False
+    normalize_td: bool = False
+    """Only with a scalar value: the target `v + td` must stay a value."""
+    discount: float = 0.997
+    vtrace_lambda: float = 0.95
+    pg_cost: float = 1.0
+    value_cost: float = 0.5
+    entropy_cost: float = 0.2
+    moving_average_decay: float = 0.99
+
+    name = "actor_critic"
+    target_params_decay = None
+
+    def __post_init__(self) -> None:
+        if self.normalize_td and self.categorical_value:
+            raise ValueError(
+                "normalize_td: only with categorical_value=False; a categorical head needs "
+                "targets on the scale of the value"
+            )
+
+    @property
+    def reading(self) -> ValueReading:
+        """How the head `v` stands for a value."""
+        return ValueReading(
+            self.max_abs_value if self.categorical_value else None, self.nonlinear_value
+        )
+
+    def heads(self, num_actions: int) -> HeadSpec:
+        """A policy and a value."""
+        bins = self.num_bins if self.categorical_value else 1
+        return HeadSpec(state={"logits": (num_actions,), "v": (bins,)})
+
+    def initial_state(self, dtype: torch.dtype, device: torch.device | str) -> ActorCriticState:
+        """Moving averages that have seen nothing."""
+        return ActorCriticState(
+            advantage=MovingAverage.initial(dtype, device), td=MovingAverage.initial(dtype, device)
+        )
+
+    def targets(
+        self,
+        outputs: AgentOutputs,
+        target_outputs: AgentOutputs | None,
+        transitions: Transitions,
+        state: ActorCriticState,
+        differentiable: bool = False,
+    ) -> tuple[ActorCriticTargets, ActorCriticState]:
+        """V-trace advantages and TD errors, and the updated moving averages."""
+        values = self.reading(outputs.state["v"]).detach()
+        rho = importance_weights(
+            outputs.logits[:-1], transitions.behaviour_logits, transitions.actions
+        )
+        discounts = self.discount * transitions.continues
+        returns = vtrace(
+            transitions.rewards, discounts, rho, values, values, self.vtrace_lambda
+        )
+        decay = self.moving_average_decay
+        new_state = ActorCriticState(
+            advantage=state.advantage.update(returns.advantage, decay),
+            td=state.td.update(returns.td, decay),
+        )
+        advantage, td = returns.advantage, returns.td
+        if self.normalize_advantage:
+            advantage = new_state.advantage.normalize(advantage)
+        if self.normalize_td:
+            td = new_state.td.scale(td)
+        return ActorCriticTargets(advantage, returns.advantage, td, values.mean()), new_state
+
+    def loss(
+        self, outputs: TakenOutputs, targets: ActorCriticTargets, transitions: Transitions
+    ) -> tuple[Tensor, Metrics]:
+        """Per-step loss [T, B] and metrics."""
+        logits = outputs.logits[:-1]
+        policy_entropy = entropy(logits)
+        pg_loss = -log_prob(logits, transitions.actions) * targets.advantage
+        value_loss = value_loss_from_td(outputs.state["v"][:-1], targets.td, self.reading)
+        loss = (
+            self.pg_cost * pg_loss
+            + self.value_cost * value_loss
+            - self.entropy_cost * policy_entropy
+        )
+        metrics = {
+            "logits": logits.mean(),
+            "entropy": policy_entropy.mean(),
+            "pg_advs": targets.advantage.mean(),
+            "raw_advs": targets.raw_advantage.mean(),
+            "avg_value": targets.mean_value,
+            "pg_loss": pg_loss.mean(),
+            "value_loss": value_loss.mean(),
+        }
+        return loss, metrics

@@ -1,0 +1,60 @@
+"""Policy gradient with an entropy bonus; the advantages come from outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from discorl.rollout import AgentOutputs, HeadSpec, TakenOutputs, Transitions
+from discorl.rules.base import Metrics
+from discorl.values.distributions import entropy, log_prob
+
+
+@dataclass(frozen=True)
+class PolicyGradient:
+    """`-log pi(a) advantage - entropy_cost entropy(pi)` (Williams, 1992).
+
+    Set `Transitions.advantages`: this rule has no critic of its own.
+    """
+
+    pg_cost: float = 1.0
+    entropy_cost: float = 0.01
+
+    name = "policy_gradient"
+    target_params_decay = None
+
+    def heads(self, num_actions: int) -> HeadSpec:
+        """A policy and nothing else."""
+        return HeadSpec(state={"logits": (num_actions,)})
+
+    def initial_state(self, dtype: torch.dtype, device: torch.device | str) -> None:
+        """This rule remembers nothing."""
+        return None
+
+    def targets(
+        self,
+        outputs: AgentOutputs,
+        target_outputs: AgentOutputs | None,
+        transitions: Transitions,
+        state: None,
+        differentiable: bool = False,
+    ) -> tuple[Tensor, None]:
+        """The advantages [T, B] that came with the transitions."""
+        if transitions.advantages is None:
+            raise ValueError(
+                "advantages: policy_gradient estimates none itself; set Transitions.advantages "
+                "to a [T, B] tensor, or use the actor_critic rule"
+            )
+        return transitions.advantages.detach(), None
+
+    def loss(
+        self, outputs: TakenOutputs, targets: Tensor, transitions: Transitions
+    ) -> tuple[Tensor, Metrics]:
+        """Per-step loss [T, B] and metrics."""
+        logits = outputs.logits[:-1]
+        policy_entropy = entropy(logits)
+        pg_loss = -log_prob(logits, transitions.actions) * targets
+        loss = self.pg_cost * pg_loss - self.entropy_cost * policy_entropy
+        return loss, {"entropy": policy_entropy.mean(), "pg_advs": targets.mean()}

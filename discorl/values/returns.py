@@ -1,0 +1,142 @@
+"""Off-policy returns: V-trace (Espeholt et al., 2018) and Retrace (Munos et al., 2016).
+
+Indices: T transitions need values of T + 1 states. `discount_t` is the factor on the value of
+the state *after* transition t, zero where that transition ended the episode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from discorl.values.distributions import log_prob, lookup
+
+
+@dataclass(frozen=True)
+class VTraceReturns:
+    """What V-trace gives, each [T, B]."""
+
+    advantage: Tensor
+    value_target: Tensor
+    td: Tensor
+    """`value_target - v`."""
+
+
+@dataclass(frozen=True)
+class RetraceReturns:
+    """What Retrace gives for action values; [T, B] unless said otherwise."""
+
+    q_target: Tensor
+    advantage: Tensor
+    """`q_target - target_v`."""
+    q_td: Tensor
+    """`q_target - q(a)`."""
+    qv_advantage: Tensor
+    """`target_q - target_v`, all states and actions [T + 1, B, A]."""
+    value_target: Tensor
+    """`target_v` moved towards `q_target` by the clipped importance weight."""
+    td: Tensor
+    """`value_target - v`."""
+
+
+def importance_weights(pi_logits: Tensor, mu_logits: Tensor, actions: Tensor) -> Tensor:
+    """`pi(a) / mu(a)` without gradient: logits [T, B, A] twice, actions [T, B] -> [T, B]."""
+    rho = torch.exp(log_prob(pi_logits, actions) - log_prob(mu_logits, actions))
+    return rho.detach()
+
+
+def vtrace(
+    rewards: Tensor,
+    discounts: Tensor,
+    rho: Tensor,
+    values: Tensor,
+    target_values: Tensor,
+    lambda_: float,
+) -> VTraceReturns:
+    """V-trace with all importance weights clipped at one.
+
+    Args:
+      rewards, discounts, rho: [T, B].
+      values: [T + 1, B], read for `td` only.
+      target_values: [T + 1, B], bootstrapped from; pass `values` where there is no target net.
+      lambda_: trace decay.
+    """
+    check_returns(rewards, discounts, rho, values, target_values)
+    v, v_next = target_values[:-1], target_values[1:]
+    clipped_rho = rho.clamp(max=1)
+    delta = clipped_rho * (rewards + discounts * v_next - v)
+    trace = discounts * lambda_ * clipped_rho
+    error = torch.zeros_like(delta[0])
+    errors = []
+    for t in reversed(range(len(delta))):
+        error = delta[t] + trace[t] * error
+        errors.append(error)
+    value_target = v + torch.stack(errors[::-1])
+    bootstrap = torch.cat([lambda_ * value_target[1:] + (1 - lambda_) * v[1:], v_next[-1:]])
+    return VTraceReturns(
+        advantage=clipped_rho * (rewards + discounts * bootstrap - v),
+        value_target=value_target,
+        td=value_target - values[:-1],
+    )
+
+
+def retrace(
+    rewards: Tensor,
+    discounts: Tensor,
+    rho: Tensor,
+    actions: Tensor,
+    values: Tensor,
+    target_values: Tensor,
+    q_values: Tensor,
+    target_q_values: Tensor,
+    lambda_: float,
+) -> RetraceReturns:
+    """Retrace targets for the actions taken, with traces `lambda min(rho, 1)`.
+
+    Args:
+      rewards, discounts, rho, actions: [T, B].
+      values, target_values: [T + 1, B], expectations of the next two under the policy.
+      q_values, target_q_values: [T + 1, B, A].
+      lambda_: trace decay; zero gives one-step targets.
+    """
+    check_returns(rewards, discounts, rho, values, target_values)
+    clipped_rho = rho.clamp(max=1)
+    trace = lambda_ * clipped_rho
+    target_q_a = lookup(target_q_values[:-1], actions)
+    target = rewards[-1] + discounts[-1] * target_values[-1]
+    targets = [target]
+    for t in reversed(range(len(rewards) - 1)):
+        correction = trace[t + 1] * (target - target_q_a[t + 1])
+        target = rewards[t] + discounts[t] * (target_values[t + 1] + correction)
+        targets.append(target)
+    q_target = torch.stack(targets[::-1]).detach()
+    advantage = q_target - target_values[:-1]
+    value_target = target_values[:-1] + clipped_rho * advantage
+    return RetraceReturns(
+        q_target=q_target,
+        advantage=advantage,
+        q_td=q_target - lookup(q_values[:-1], actions),
+        qv_advantage=target_q_values - target_values.unsqueeze(-1),
+        value_target=value_target,
+        td=value_target - values[:-1],
+    )
+
+
+def check_returns(
+    rewards: Tensor, discounts: Tensor, rho: Tensor, values: Tensor, target_values: Tensor
+) -> None:
+    """Raise ValueError, naming the argument, unless the shapes are [T, B] and [T + 1, B]."""
+    if rewards.dim() != 2 or len(rewards) == 0:
+        raise ValueError(f"rewards: expected [T, B] with T >= 1, got {list(rewards.shape)}")
+    steps, batch = rewards.shape
+    expected = {
+        "discounts": (discounts, (steps, batch)),
+        "rho": (rho, (steps, batch)),
+        "values": (values, (steps + 1, batch)),
+        "target_values": (target_values, (steps + 1, batch)),
+    }
+    for name, (tensor, shape) in expected.items():
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"{name}: expected {list(shape)}, got {list(tensor.shape)}")
