@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from discorl.agents.torsos import MLPTorso
-from discorl.layers import Params, initial_linear, linear, lstm_cell
+from discorl.layers import Params, initial_linear, lstm_cell
 from discorl.rollout import AgentOutputs, HeadSpec, Observation, TakenOutputs
 
 
@@ -69,12 +69,13 @@ class Network:
         params = {f"torso.{n}": p.detach().clone() for n, p in self.torso.named_parameters()}
         for name, (fan_in, fan_out, std) in self._layers().items():
             weights, biases = initial_linear(fan_in, fan_out, generator, std)
-            params[f"{name}.w"], params[f"{name}.b"] = weights, biases
+            params[f"{name}.weight"] = weights.t().contiguous()
+            params[f"{name}.bias"] = biases
         return params
 
     def policy(self, params: Params, observations: Observation) -> Tensor:
         """The policy head alone: [..., A]."""
-        return linear(params, "head.logits", self._torso(params, observations))
+        return _linear(params, "head.logits", self._torso(params, observations))
 
     def outputs(
         self, params: Params, observations: Observation, for_targets: bool = False
@@ -108,14 +109,14 @@ class Network:
         return features
 
     def _state_heads(self, params: Params, features: Tensor) -> dict[str, Tensor]:
-        return {name: linear(params, f"head.{name}", features) for name in self.heads.state}
+        return {name: _linear(params, f"head.{name}", features) for name in self.heads.state}
 
     def _root(self, params: Params, features: Tensor) -> tuple[Tensor, Tensor]:
         """The root's cell [..., H], and its share of the gates [..., 4 H]."""
-        cell = linear(params, "model.root", features)
-        from_hidden = params["model.lstm.w"][self.num_actions :]
+        cell = _linear(params, "model.root", features)
+        from_hidden = params["model.lstm.weight"][:, self.num_actions :]
         gates = torch.nn.functional.linear(
-            torch.tanh(cell), from_hidden.t(), params["model.lstm.b"]
+            torch.tanh(cell), from_hidden, params["model.lstm.bias"]
         )
         return cell, gates
 
@@ -123,7 +124,7 @@ class Network:
         self, params: Params, cell: Tensor, gates: Tensor, heads: HeadSpec
     ) -> dict[str, Tensor]:
         """Heads [..., A, *shape] of all actions."""
-        from_action = params["model.lstm.w"][: self.num_actions]
+        from_action = params["model.lstm.weight"][:, : self.num_actions].t().contiguous()
         hidden, _ = lstm_cell(gates.unsqueeze(-2) + from_action, cell.unsqueeze(-2))
         return {name: self._action_head(params, name, hidden) for name in heads.action}
 
@@ -131,14 +132,15 @@ class Network:
         self, params: Params, cell: Tensor, gates: Tensor, actions: Tensor
     ) -> dict[str, Tensor]:
         """Heads [T, B, *shape] of one action a state."""
-        from_action = torch.nn.functional.embedding(actions, params["model.lstm.w"])
+        rows = params["model.lstm.weight"][:, : self.num_actions].t()
+        from_action = torch.nn.functional.embedding(actions, rows)
         hidden, _ = lstm_cell(gates + from_action, cell)
         return {name: self._action_head(params, name, hidden) for name in self.heads.action}
 
     @staticmethod
     def _action_head(params: Params, name: str, hidden: Tensor) -> Tensor:
-        x = torch.relu(linear(params, f"model.{name}.0", hidden))
-        return linear(params, f"model.{name}.1", x)
+        x = torch.relu(_linear(params, f"model.{name}.0", hidden))
+        return _linear(params, f"model.{name}.1", x)
 
     def _layers(self) -> dict[str, tuple[int, int, float | None]]:
         """Every layer outside the torso: name -> (in, out, initial deviation)."""
@@ -159,6 +161,11 @@ class Network:
                 config.action_head_std,
             )
         return layers
+
+
+def _linear(params: Params, name: str, x: Tensor) -> Tensor:
+    """[..., in] -> [..., out]; weights lie as in `nn.Linear`, which is fast for odd sizes too."""
+    return torch.nn.functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
 
 
 def _output_size(torso: nn.Module) -> int:

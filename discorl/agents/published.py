@@ -18,20 +18,17 @@ def from_published(arrays: Mapping[str, Tensor], state_heads: tuple[str, str]) -
       arrays: the published name -> tensor; weights are [in, out].
       state_heads: what the first and the second linear head are: `logits` and `y`, or `v`.
     """
-    params: dict[str, Tensor] = {}
-    layer = 0
-    while f"{_TORSO}{layer}/w" in arrays:
-        params[f"torso.layers.{layer}.weight"] = arrays[f"{_TORSO}{layer}/w"].t().contiguous()
-        params[f"torso.layers.{layer}.bias"] = arrays[f"{_TORSO}{layer}/b"]
-        layer += 1
     layers = {f"head.{state_heads[0]}": f"{_HEAD}/~/linear_0"}
     layers[f"head.{state_heads[1]}"] = f"{_HEAD}_1/~/linear_0"
+    while f"{_TORSO}{(depth := len(layers) - 2)}/w" in arrays:
+        layers[f"torso.layers.{depth}"] = f"{_TORSO}{depth}"
     if "mlp/linear/w" in arrays:
         layers |= {"model.root": "mlp/linear", "model.lstm": "mlp/action_cond/linear"}
         for head, published in _ACTION_HEADS.items():
             layers[f"model.{head}.0"] = f"{published}/~/linear_0"
             layers[f"model.{head}.1"] = f"{published}/~/linear_1"
+    params = {}
     for name, published in layers.items():
-        params[f"{name}.w"] = arrays[f"{published}/w"]
-        params[f"{name}.b"] = arrays[f"{published}/b"]
+        params[f"{name}.weight"] = arrays[f"{published}/w"].t().contiguous()
+        params[f"{name}.bias"] = arrays[f"{published}/b"]
     return params

@@ -56,7 +56,7 @@ def value_loss_from_target(net_out: Tensor, target: Tensor, reading: ValueReadin
     if reading.nonlinear:
         target = signed_hyperbolic(target)
     if reading.max_abs_value is None:
-        return 0.5 * (net_out.squeeze(-1) - target).square()
+        return 0.5 * (ValueReading()(net_out) - target).square()
     code = two_hot_encode(target, net_out.shape[-1], reading.max_abs_value)
     return -(code * torch.log_softmax(net_out, dim=-1)).sum(dim=-1)
 

@@ -1,0 +1,86 @@
+"""`discorl verify`: compare this implementation with golden files of the published one."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from discorl.errors import DiscorlError
+from discorl.verify import Check, FileReport, Report, verify_files
+from discorl.verify.report import first_note
+
+
+@dataclass(frozen=True)
+class VerifyCommand:
+    """Compare every quantity in golden files with ours, in float64 and in float32.
+
+    Exit code: 0 if all are within tolerance, 1 if some are not, 2 if a file could not be
+    verified.
+    """
+
+    files: tyro.conf.Positional[tuple[Path, ...]]
+    """Golden .npz files."""
+    weights: Path | None = None
+    """A rule's .npz, for golden files that do not carry their own; Disco103 by default."""
+    json: bool = False
+    """Print one JSON document instead of tables."""
+
+    def run(self) -> int:
+        """Verify, print, and return the exit code."""
+        if not self.files:
+            raise DiscorlError("no files given: name at least one golden .npz file")
+        report = verify_files(self.files, self.weights)
+        if self.json:
+            print(json.dumps(report.as_json(), indent=2))
+        else:
+            _print(report)
+        return report.exit_code
+
+
+def _print(report: Report) -> None:
+    console, errors = Console(soft_wrap=True), Console(soft_wrap=True, stderr=True)
+    for file in report.files:
+        if file.problem:
+            errors.print(f"error: {file.problem}", style="red", markup=False, highlight=False)
+        else:
+            console.print(_table(file))
+            _print_failures(console, file)
+    style = "green" if report.exit_code == 0 else "red"
+    console.print(report.summary(), style=style, highlight=False)
+
+
+def _table(file: FileReport) -> Table:
+    """Quantity -> error in each float type, with the tolerances on top and the worst below."""
+    table = Table(title=f"{escape(str(file.path))} ({file.kind})", title_justify="left")
+    table.show_footer = True
+    table.add_column("quantity", "largest", no_wrap=True)
+    for name, part in file.precisions.items():
+        header = f"{name} ≤ {part.tolerance:.0e}"
+        table.add_column(header, f"{part.max_error():.1e}", justify="right", no_wrap=True)
+    table.add_column("note")
+    for row in file.rows():
+        checks = list(row.values())
+        cells = [_cell(check, file.precisions[name].tolerance) for name, check in row.items()]
+        table.add_row(escape(checks[0].quantity), *cells, escape(first_note(checks)))
+    return table
+
+
+def _cell(check: Check, tolerance: float) -> str:
+    if check.error is None:
+        return "[dim]not compared[/dim]"
+    number = f"{check.error:.1e}" if math.isfinite(check.error) else "wrong"
+    return number if check.passes(tolerance) else f"[bold red]{number} FAIL[/bold red]"
+
+
+def _print_failures(console: Console, file: FileReport) -> None:
+    failures = file.failures()
+    if failures:
+        line = f"{file.path}: above tolerance: {', '.join(failures)}"
+        console.print(line, style="red", markup=False, highlight=False)

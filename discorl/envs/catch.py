@@ -1,0 +1,69 @@
+"""Catch: move the paddle under the falling ball."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Catch:
+    """A ball drops one row a step from a random column of the top row.
+
+    The paddle starts in the middle of the bottom row and moves left, stays or moves right. When
+    the ball arrives the episode ends with +1 if the paddle is under it, else -1.
+    """
+
+    rows: int = 8
+    """Height of the board; an episode lasts `rows - 1` steps."""
+    columns: int = 8
+    """Width of the board."""
+
+    num_actions = 3
+
+    def __post_init__(self) -> None:
+        if self.rows < 2 or self.columns < 1:
+            raise ValueError(
+                f"catch: expected rows >= 2 and columns >= 1, got {self.rows} x {self.columns}"
+            )
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """One channel, 1 where the ball or the paddle is."""
+        return (self.rows, self.columns, 1)
+
+    def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """See `TensorGame.start`."""
+        device = generator.device
+        ball_column = torch.randint(
+            self.columns, (num_envs,), generator=generator, device=device
+        )
+        return {
+            "ball_row": torch.zeros_like(ball_column),
+            "ball_column": ball_column,
+            "paddle": torch.full_like(ball_column, self.columns // 2),
+        }
+
+    def play(
+        self, state: dict[str, Tensor], actions: Tensor, generator: torch.Generator
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """See `TensorGame.play`."""
+        paddle = (state["paddle"] + actions - 1).clamp(0, self.columns - 1)
+        ball_row = state["ball_row"] + 1
+        terminal = ball_row == self.rows - 1
+        caught = paddle == state["ball_column"]
+        reward = terminal.float() * (2 * caught.float() - 1)
+        return {**state, "ball_row": ball_row, "paddle": paddle}, reward, terminal
+
+    def observe(self, state: dict[str, Tensor]) -> Tensor:
+        """See `TensorGame.observe`: uint8 zeros and ones."""
+        num_envs = len(state["paddle"])
+        board = torch.zeros(
+            num_envs, self.rows * self.columns, dtype=torch.uint8, device=state["paddle"].device
+        )
+        ball = state["ball_row"] * self.columns + state["ball_column"]
+        paddle = (self.rows - 1) * self.columns + state["paddle"]
+        board.scatter_(1, torch.stack([ball, paddle], dim=1), 1)
+        return board.reshape(num_envs, *self.observation_shape)

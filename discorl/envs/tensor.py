@@ -1,0 +1,82 @@
+"""Environments that are tensor operations: batched, on any device, a page of code each."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from discorl.envs.base import TimeStep
+from discorl.tree import flatten, unflatten
+
+
+class TensorGame(Protocol):
+    """The rules of a game as functions on B boards at once; it holds no state itself."""
+
+    num_actions: int
+    observation_shape: tuple[int, ...]
+
+    def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """B new episodes: each tensor is [B, ...] on the generator's device."""
+        ...
+
+    def play(
+        self, state: dict[str, Tensor], actions: Tensor, generator: torch.Generator
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """The next state, rewards [B] float and terminals [B] bool, of B boards."""
+        ...
+
+    def observe(self, state: dict[str, Tensor]) -> Tensor:
+        """[B, *observation_shape]."""
+        ...
+
+
+class TensorEnvironment:
+    """Plays B copies of a game and restarts each one when its episode ends."""
+
+    def __init__(
+        self, game: TensorGame, num_envs: int, device: torch.device | str = "cpu"
+    ) -> None:
+        if num_envs < 1:
+            raise ValueError(f"num_envs: expected at least 1, got {num_envs}")
+        self.game = game
+        self.num_envs = num_envs
+        self.num_actions = game.num_actions
+        self.observation_shape = game.observation_shape
+        self._generator = torch.Generator(device)
+        self._state = game.start(num_envs, self._generator)
+
+    def reset(self, seed: int) -> TimeStep:
+        """See `Environment.reset`."""
+        self._generator.manual_seed(seed)
+        self._state = self.game.start(self.num_envs, self._generator)
+        reward = torch.zeros(self.num_envs, device=self._generator.device)
+        return TimeStep(self.game.observe(self._state), reward, torch.ones_like(reward))
+
+    def step(self, actions: Tensor) -> TimeStep:
+        """See `Environment.step`."""
+        if tuple(actions.shape) != (self.num_envs,):
+            raise ValueError(f"actions: expected [{self.num_envs}], got {list(actions.shape)}")
+        state, reward, terminal = self.game.play(self._state, actions, self._generator)
+        fresh = self.game.start(self.num_envs, self._generator)
+        self._state = {
+            name: torch.where(_like(terminal, old), fresh[name], old)
+            for name, old in state.items()
+        }
+        discount = 1 - terminal.to(reward.dtype)
+        return TimeStep(self.game.observe(self._state), reward, discount)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """See `Environment.state_dict`."""
+        return {**flatten(self._state), "generator": self._generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """See `Environment.load_state_dict`."""
+        state = dict(state)
+        self._generator.set_state(state.pop("generator"))
+        self._state = unflatten(self._state, state)
+
+
+def _like(flags: Tensor, tensor: Tensor) -> Any:
+    return flags.reshape(-1, *([1] * (tensor.dim() - 1)))

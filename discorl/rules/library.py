@@ -1,0 +1,260 @@
+"""The library of named rules: find, verify, load, save, fetch.
+
+`load_rule` never touches the network. A rule of the table is hand-written code, or a file known
+by its SHA-256: one that can be fetched is looked for in the caches, any other ships with the
+package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from discorl.errors import DiscorlError, UnknownNameError
+from discorl.rules.actor_critic import ActorCritic
+from discorl.rules.base import UpdateRule
+from discorl.rules.disco import DiscoConfig, DiscoRule
+from discorl.rules.download import Patience, download, download_from_hub
+from discorl.rules.formats import (
+    SUFFIXES,
+    RuleFileError,
+    check_suffix,
+    parse_rule,
+    read_bytes,
+    write_rule,
+)
+from discorl.rules.policy_gradient import PolicyGradient
+
+Source = Literal["github", "hub"]
+
+_ASSETS = Path(__file__).parent.parent / "assets"
+
+
+@dataclass(frozen=True)
+class WrittenRule:
+    """A rule that is code."""
+
+    kind: str
+    build: Callable[[], UpdateRule]
+
+
+@dataclass(frozen=True)
+class Remote:
+    """Where a file can be fetched from."""
+
+    url: str
+    hub_repository: str
+
+
+@dataclass(frozen=True)
+class StoredRule:
+    """A rule that is a file."""
+
+    kind: str
+    file_name: str
+    sha256: str
+    provenance: dict[str, str]
+    remote: Remote | None = None
+    """None if the file ships with the package."""
+
+    def places(self) -> list[Path]:
+        """Where to look for the file, in order."""
+        folders = cache_folders() if self.remote else [_ASSETS]
+        return [folder / self.file_name for folder in folders]
+
+
+RULES: dict[str, WrittenRule | StoredRule] = {
+    "disco103": StoredRule(
+        kind="discovered",
+        file_name="disco_103.npz",
+        sha256="dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa",
+        provenance={
+            "origin": "Disco103, published by Google DeepMind in disco_rl",
+            "paper": "Oh et al., Discovering state-of-the-art reinforcement learning algorithms, "
+            "Nature 648 (2025)",
+        },
+        remote=Remote(
+            url="https://raw.githubusercontent.com/google-deepmind/disco_rl/main/disco_rl/"
+            "update_rules/weights/disco_103.npz",
+            hub_repository="Asystemoffields/disco-103",
+        ),
+    ),
+    "actor_critic": WrittenRule("hand-written", ActorCritic),
+    "policy_gradient": WrittenRule("hand-written", PolicyGradient),
+}
+
+
+@dataclass(frozen=True)
+class RuleStatus:
+    """What the library knows of one of its names."""
+
+    name: str
+    kind: str
+    where: str | None
+    """A path, `in the package` for code, or None if it is nowhere."""
+    parameters: int | None
+    """None if unknown, as long as the rule is not here or not sound."""
+    problem: str | None = None
+    """Why it cannot be loaded, and what to do."""
+
+
+def load_rule(name_or_path: str | Path) -> UpdateRule:
+    """A rule by name, or from a file that ends in `.npz` or `.safetensors`.
+
+    A stored rule comes in float32 on the CPU, with its path and SHA-256 in `provenance`.
+    """
+    name = str(name_or_path)
+    entry = RULES.get(name)
+    if entry is not None:
+        return entry.build() if isinstance(entry, WrittenRule) else _load_stored(name, entry)
+    path = Path(os.path.expanduser(name))
+    if path.suffix in SUFFIXES:
+        data = read_bytes(path)
+        return _with_origin(parse_rule(data, path), path, _sha256(data))
+    if os.path.exists(path) or len(path.parts) > 1:
+        check_suffix(path)
+    hint = f"Or give a file that ends in {' or '.join(SUFFIXES)}."
+    raise UnknownNameError("rule", name, RULES, hint)
+
+
+def save_rule(rule: UpdateRule, path: str | Path) -> None:
+    """Write a discovered rule as float32, in the format the path's suffix asks for.
+
+    `.safetensors` keeps all of it. `.npz` is what the published code reads: parameters only, so
+    a warning says which settings the file will not hold.
+    """
+    path = Path(os.path.expanduser(path))
+    if not isinstance(rule, DiscoRule):
+        raise DiscorlError(
+            f"rule '{rule.name}' has no parameters to save: it is code, load it by its name"
+        )
+    check_suffix(path)
+    lost = _settings_lost_in_npz(rule.config) if path.suffix == ".npz" else []
+    write_rule(replace(rule, provenance=_portable(rule.provenance)), path)
+    if lost:
+        warnings.warn(
+            f"{path}: the published format holds no settings; {', '.join(lost)} will be the "
+            "default when it is loaded. Save as .safetensors to keep them.",
+            stacklevel=2,
+        )
+
+
+def fetch_rule(
+    name: str,
+    source: Source = "github",
+    url: str | None = None,
+    patience: Patience | None = None,
+) -> Path:
+    """Bring a rule's file into the cache, unless it is there and sound already; where it is.
+
+    Args:
+      name: a name of the library.
+      source: the publisher's repository, or the mirror on the Hugging Face hub.
+      url: another place to get the same file from, instead of `source`.
+      patience: how long to keep trying.
+    """
+    if name not in RULES:
+        raise UnknownNameError("rule", name, RULES)
+    entry = RULES[name]
+    if isinstance(entry, WrittenRule) or entry.remote is None:
+        raise DiscorlError(f"rule '{name}' comes with discorl: there is nothing to fetch")
+    destination = entry.places()[0]
+    if _is_sound(destination, entry.sha256):
+        return destination
+    if url is None and source == "hub":
+        repository = entry.remote.hub_repository
+        download_from_hub(repository, entry.file_name, entry.sha256, destination)
+    else:
+        download(url or entry.remote.url, entry.sha256, destination, patience)
+    return destination
+
+
+def rule_statuses() -> list[RuleStatus]:
+    """All names of the library, whether they can be loaded or not."""
+    return [_status(name, entry) for name, entry in RULES.items()]
+
+
+def cache_folders() -> list[Path]:
+    """Where fetched rules are looked for; they are put into the first."""
+    chosen = os.environ.get("DISCORL_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
+    user = Path(os.path.expanduser(base)) / "discorl"
+    return [Path(os.path.expanduser(chosen)), user] if chosen else [user]
+
+
+def parameter_count(rule: UpdateRule) -> int:
+    """How many numbers the rule has learned: none, for hand-written ones."""
+    return sum(t.numel() for t in rule.params.values()) if isinstance(rule, DiscoRule) else 0
+
+
+def _load_stored(name: str, entry: StoredRule) -> DiscoRule:
+    """A file of the table, only if it is the very file the table means."""
+    path = _find(name, entry)
+    data = read_bytes(path)
+    found = _sha256(data)
+    if found != entry.sha256:
+        again = f"then run: discorl rules fetch {name}" if entry.remote else "reinstall discorl"
+        raise RuleFileError(
+            f"{path}: not the file it should be: expected SHA-256 {entry.sha256}, found {found}. "
+            f"Delete it, {again}"
+        )
+    return _with_origin(parse_rule(data, path), path, found)
+
+
+def _find(name: str, entry: StoredRule) -> Path:
+    for place in entry.places():
+        if os.path.exists(place):
+            return place
+    what_to_do = f"Get it with: discorl rules fetch {name}" if entry.remote else "Reinstall discorl"
+    looked = ", ".join(str(place) for place in entry.places())
+    raise DiscorlError(f"rule '{name}' is not here; looked at {looked}. {what_to_do}")
+
+
+def _with_origin(rule: DiscoRule, path: Path, sha256: str) -> DiscoRule:
+    """The rule with where it came from; a file of the table is known wherever it lies."""
+    provenance = rule.provenance | {"path": str(path.absolute()), "sha256": sha256}
+    for name, entry in RULES.items():
+        if isinstance(entry, StoredRule) and entry.sha256 == sha256:
+            return replace(rule, name=name, provenance=entry.provenance | provenance)
+    return replace(rule, provenance={"origin": f"file {path.name}"} | provenance)
+
+
+def _is_sound(path: Path, sha256: str) -> bool:
+    try:
+        return _sha256(read_bytes(path)) == sha256
+    except RuleFileError:
+        return False
+
+
+def _portable(provenance: dict[str, str]) -> dict[str, str]:
+    """What stays true when the rule is saved elsewhere: not its path, nor its file's digest."""
+    kept = {k: v for k, v in provenance.items() if k not in ("path", "sha256")}
+    if "sha256" in provenance:
+        kept["saved_from_sha256"] = provenance["sha256"]
+    return kept
+
+
+def _settings_lost_in_npz(config: DiscoConfig) -> list[str]:
+    default = asdict(DiscoConfig(config.sizes))
+    return [f"{k}={v}" for k, v in asdict(config).items() if v != default[k]]
+
+
+def _status(name: str, entry: WrittenRule | StoredRule) -> RuleStatus:
+    if isinstance(entry, WrittenRule):
+        return RuleStatus(name, entry.kind, "in the package", parameter_count(entry.build()))
+    where = None
+    try:
+        where = str(_find(name, entry))
+        rule = _load_stored(name, entry)
+    except DiscorlError as error:
+        return RuleStatus(name, entry.kind, where, None, str(error))
+    return RuleStatus(name, entry.kind, where, parameter_count(rule))
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,1 @@
+"""Training: act, store, learn, evaluate, log, checkpoint."""

@@ -1,0 +1,106 @@
+"""Acting: an agent in its environments, one rollout at a time, and exact episode statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from discorl.agents.base import Agent
+from discorl.envs.base import Environment, TimeStep
+from discorl.layers import Params
+from discorl.rollout import Rollout
+
+
+@torch.no_grad()
+def act(
+    agent: Agent,
+    params: Params,
+    env: Environment,
+    step: TimeStep,
+    length: int,
+    generator: torch.Generator,
+    greedy: bool = False,
+) -> tuple[Rollout, TimeStep]:
+    """Act `length` times in all copies.
+
+    Args:
+      step: what the environment handed out last; the rollout begins with it.
+      generator: draws the actions, unless `greedy` takes the likeliest.
+
+    Returns:
+      `length` stored steps, and the time step that the next rollout begins with.
+    """
+    steps, actions, logits = [], [], []
+    for _ in range(length):
+        step_logits = agent.policy(params, step.observation)
+        action = choose(step_logits, generator, greedy)
+        steps.append(step)
+        actions.append(action)
+        logits.append(step_logits)
+        step = env.step(action)
+    rollout = Rollout(
+        observations=torch.stack([s.observation for s in steps]),
+        actions=torch.stack(actions),
+        rewards=torch.stack([s.reward for s in steps]),
+        discounts=torch.stack([s.discount for s in steps]),
+        logits=torch.stack(logits),
+    )
+    return rollout, step
+
+
+def choose(logits: Tensor, generator: torch.Generator, greedy: bool = False) -> Tensor:
+    """Actions [B] from logits [B, A]: sampled, or the likeliest."""
+    if greedy:
+        return logits.argmax(dim=-1)
+    probs = torch.softmax(logits, dim=-1)
+    return torch.multinomial(probs, 1, generator=generator).squeeze(-1)
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One finished episode."""
+
+    total_reward: float
+    length: int
+
+
+class EpisodeTracker:
+    """Adds up rewards over rollout boundaries and gives each episode once, when it ends."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._returns = torch.zeros(num_envs, dtype=torch.float64)
+        self._lengths = torch.zeros(num_envs, dtype=torch.int64)
+        self._started = torch.zeros(num_envs, dtype=torch.bool)
+
+    def update(self, rewards: Tensor, discounts: Tensor) -> list[Episode]:
+        """Episodes that ended within [L, B] stored steps, in order of time."""
+        episodes = []
+        rewards, ended = rewards.double().cpu(), discounts.cpu() == 0
+        for reward, end in zip(rewards, ended, strict=True):
+            # The very first observation came before any action: no step of an episode.
+            self._lengths += self._started
+            self._started[:] = True
+            self._returns += reward
+            for env in end.nonzero().flatten().tolist():
+                episodes.append(
+                    Episode(float(self._returns[env]), int(self._lengths[env]))
+                )
+            self._returns[end] = 0
+            self._lengths[end] = 0
+        return episodes
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The unfinished episodes."""
+        return {
+            "returns": self._returns.clone(),
+            "lengths": self._lengths.clone(),
+            "started": self._started.clone(),
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from what `state_dict` gave."""
+        self._returns = state["returns"].clone()
+        self._lengths = state["lengths"].clone()
+        self._started = state["started"].clone()
