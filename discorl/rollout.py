@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from discorl.values.distributions import lookup
+from discorl.values.returns import check_shape
 
 Observation = Tensor | dict[str, Tensor]
 
@@ -43,8 +44,8 @@ class Rollout:
             )
         prefix = tuple(self.actions.shape)
         check_integers("actions", self.actions)
-        _check_shape("rewards", self.rewards, prefix)
-        _check_shape("discounts", self.discounts, prefix)
+        check_shape("rewards", self.rewards, prefix)
+        check_shape("discounts", self.discounts, prefix)
         _check_prefix("logits", self.logits, prefix, dims=3)
         for name, leaf in observation_leaves(self.observations).items():
             _check_prefix(name, leaf, prefix)
@@ -99,11 +100,11 @@ class Transitions:
             )
         prefix = tuple(self.rewards.shape)
         check_integers("actions", self.actions)
-        _check_shape("actions", self.actions, prefix)
-        _check_shape("terminals", self.terminals, prefix)
+        check_shape("actions", self.actions, prefix)
+        check_shape("terminals", self.terminals, prefix)
         _check_prefix("behaviour_logits", self.behaviour_logits, prefix, dims=3)
         if self.advantages is not None:
-            _check_shape("advantages", self.advantages, prefix)
+            check_shape("advantages", self.advantages, prefix)
 
     @property
     def continues(self) -> Tensor:
@@ -165,11 +166,11 @@ class AgentOutputs:
 
     def check(self, heads: HeadSpec, steps: int, batch: int) -> None:
         """Raise ValueError, naming the head, unless every head has its shape."""
-        num_actions = self.logits.shape[-1]
         for name, shape in heads.state.items():
-            _check_shape(name, self.state.get(name), (steps, batch, *shape))
+            check_shape(name, self.state.get(name), (steps, batch, *shape))
+        num_actions = self.logits.shape[-1]
         for name, shape in heads.action.items():
-            _check_shape(name, self.action.get(name), (steps, batch, num_actions, *shape))
+            check_shape(name, self.action.get(name), (steps, batch, num_actions, *shape))
 
 
 @dataclass(frozen=True)
@@ -189,6 +190,13 @@ class TakenOutputs:
         """[T + 1, B, A]: the policy head."""
         return self.state["logits"]
 
+    def check(self, heads: HeadSpec, steps: int, batch: int) -> None:
+        """Raise ValueError, naming the head, unless every head has its shape; T = `steps`."""
+        for name, shape in heads.state.items():
+            check_shape(name, self.state.get(name), (steps + 1, batch, *shape))
+        for name, shape in heads.action.items():
+            check_shape(name, self.action.get(name), (steps, batch, *shape))
+
 
 def observation_leaves(observations: Observation) -> dict[str, Tensor]:
     """The tensors of an observation by name; a plain tensor is called `observations`."""
@@ -201,13 +209,6 @@ def check_integers(name: str, tensor: Tensor) -> None:
     """Raise TypeError unless the tensor holds integers."""
     if tensor.is_floating_point() or tensor.dtype == torch.bool:
         raise TypeError(f"{name}: expected integers, got {tensor.dtype}")
-
-
-def _check_shape(name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> None:
-    if tensor is None:
-        raise ValueError(f"{name}: expected {list(shape)}, got nothing")
-    if tuple(tensor.shape) != shape:
-        raise ValueError(f"{name}: expected {list(shape)}, got {list(tensor.shape)}")
 
 
 def _check_prefix(

@@ -2,37 +2,91 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Any
 
 import tyro
 from rich.console import Console
+from rich.table import Table
 
-from discorl.cli.rules import RulesCommand
-from discorl.cli.verify import VerifyCommand
-from discorl.errors import DiscorlError
+from discorl.errors import DiscorlError, UnknownNameError
 
-Command = (
-    Annotated[RulesCommand, tyro.conf.subcommand("rules")]
-    | Annotated[VerifyCommand, tyro.conf.subcommand("verify")]
-)
+COMMANDS = {
+    "train": ("discorl.cli.train", "TrainCommand"),
+    "evaluate": ("discorl.cli.train", "EvaluateCommand"),
+    "plot": ("discorl.cli.train", "PlotCommand"),
+    "rules": ("discorl.cli.rules", "RulesCommand"),
+    "envs": ("discorl.cli.envs", "EnvsCommand"),
+    "verify": ("discorl.cli.verify", "VerifyCommand"),
+    "bench": ("discorl.cli.bench", "BenchCommand"),
+}
+"""Command -> module and dataclass; imported only when called, so that each starts fast."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; what a user can mend is said in one line."""
-    command = tyro.cli(
-        Command,  # type: ignore[arg-type]
-        args=argv,
-        prog="discorl",
-        description="Train agents with discovered update rules, and discover new ones.",
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
-    )
+    args = list(sys.argv[1:] if argv is None else argv)
     try:
-        return command.run()
+        if not args or args[0] in ("-h", "--help"):
+            print_overview()
+            return 0 if args else 2
+        if args[0] == "--version":
+            print_version()
+            return 0
+        return int(_parse(args[0], args[1:]).run())
     except DiscorlError as error:
-        Console(stderr=True, soft_wrap=True).print(f"error: {error}", style="red", markup=False)
+        console = Console(stderr=True, soft_wrap=True)
+        console.print(f"error: {error}", style="red", markup=False, highlight=False)
         return 2
+    except BrokenPipeError:
+        # The reader of our output went away, as `| head` does.
+        sys.stderr.close()
+        return 141
+
+
+def _parse(name: str, args: list[str]) -> Any:
+    if name not in COMMANDS:
+        raise UnknownNameError("command", name, COMMANDS, "See `discorl --help`.")
+    module, attribute = COMMANDS[name]
+    command = getattr(importlib.import_module(module), attribute)
+    if hasattr(command, "parse"):
+        return command.parse(args)
+    return parse_command(command, name, args)
+
+
+def parse_command(command: type, name: str, args: list[str], default: Any = None) -> Any:
+    """Parse arguments into a command's dataclass."""
+    options = {} if default is None else {"default": default}
+    return tyro.cli(
+        command,
+        args=args,
+        prog=f"discorl {name}",
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+        **options,
+    )
+
+
+def print_overview() -> None:
+    """Every command and what it does."""
+    console = Console()
+    console.print("Train agents with discovered update rules, and discover new ones.\n")
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    for name, (module, attribute) in COMMANDS.items():
+        command = getattr(importlib.import_module(module), attribute)
+        table.add_row(f"discorl {name}", (command.__doc__ or "").split("\n")[0])
+    console.print(table)
+    console.print("\n`discorl COMMAND --help` lists a command's options.")
+
+
+def print_version() -> None:
+    """The version of discorl and of what it computes with."""
+    import torch
+
+    import discorl
+
+    print(f"discorl {discorl.__version__}, torch {torch.__version__}")
 
 
 def entry() -> None:

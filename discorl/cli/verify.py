@@ -51,7 +51,7 @@ def _print(report: Report) -> None:
             errors.print(f"error: {file.problem}", style="red", markup=False, highlight=False)
         else:
             console.print(_table(file))
-            _print_failures(console, file)
+            _print_remarks(console, file)
     style = "green" if report.exit_code == 0 else "red"
     console.print(report.summary(), style=style, highlight=False)
 
@@ -60,15 +60,14 @@ def _table(file: FileReport) -> Table:
     """Quantity -> error in each float type, with the tolerances on top and the worst below."""
     table = Table(title=f"{escape(str(file.path))} ({file.kind})", title_justify="left")
     table.show_footer = True
-    table.add_column("quantity", "largest", no_wrap=True)
+    table.add_column("quantity", "largest", overflow="fold")
     for name, part in file.precisions.items():
         header = f"{name} ≤ {part.tolerance:.0e}"
         table.add_column(header, f"{part.max_error():.1e}", justify="right", no_wrap=True)
-    table.add_column("note")
+    tolerances = [part.tolerance for part in file.precisions.values()]
     for row in file.rows():
         checks = list(row.values())
-        cells = [_cell(check, file.precisions[name].tolerance) for name, check in row.items()]
-        table.add_row(escape(checks[0].quantity), *cells, escape(first_note(checks)))
+        table.add_row(escape(checks[0].quantity), *map(_cell, checks, tolerances))
     return table
 
 
@@ -79,8 +78,13 @@ def _cell(check: Check, tolerance: float) -> str:
     return number if check.passes(tolerance) else f"[bold red]{number} FAIL[/bold red]"
 
 
-def _print_failures(console: Console, file: FileReport) -> None:
-    failures = file.failures()
-    if failures:
+def _print_remarks(console: Console, file: FileReport) -> None:
+    """What the table has no room for: notes on single quantities, and which ones failed."""
+    for row in file.rows():
+        checks = list(row.values())
+        if note := first_note(checks):
+            line = f"{checks[0].quantity}: {note}"
+            console.print(line, style="dim", markup=False, highlight=False)
+    if failures := file.failures():
         line = f"{file.path}: above tolerance: {', '.join(failures)}"
         console.print(line, style="red", markup=False, highlight=False)

@@ -98,6 +98,8 @@ class ActorCritic:
         differentiable: bool = False,
     ) -> tuple[ActorCriticTargets, ActorCriticState]:
         """V-trace advantages and TD errors, and the updated moving averages."""
+        steps, batch = transitions.rewards.shape
+        outputs.check(self.heads(transitions.behaviour_logits.shape[-1]), steps + 1, batch)
         values = self.reading(outputs.state["v"]).detach()
         rho = importance_weights(
             outputs.logits[:-1], transitions.behaviour_logits, transitions.actions

@@ -72,7 +72,9 @@ def reason(error: BaseException) -> str:
     """What went wrong, in words, even where the exception brings none."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error) or type(error).__name__
+    if isinstance(error, LookupError) or not str(error):
+        return f"{type(error).__name__} {error}".strip()
+    return str(error)
 
 
 @contextmanager
@@ -96,14 +98,6 @@ def _float32_params(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return params
 
 
-def _check_shapes(
-    found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]
-) -> None:
-    for name, shape in expected.items():
-        if found[name] != shape:
-            raise ValueError(f"{name}: expected shape {list(shape)}, found {list(found[name])}")
-
-
 def _check_names(found: set[str], expected: set[str]) -> None:
     extra = ", ".join(short(name) for name in sorted(found - expected)[:3])
     for name in sorted(expected - found):
@@ -124,10 +118,24 @@ def decode_npz(data: bytes, name: str) -> DiscoRule:
     arrays = _npz_arrays(data)
     shapes = {name: array.shape for name, array in arrays.items()}
     sizes = infer_sizes(shapes)
-    expected = {published_name(n): published_shape(n, s) for n, s in sizes.shapes().items()}
-    _check_shapes(shapes, expected)
+    _check_published_shapes(shapes, sizes)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return DiscoRule(DiscoConfig(sizes), from_published(_float32_params(tensors)), name)
+
+
+def _check_published_shapes(found: Mapping[str, tuple[int, ...]], sizes: MetaNetworkSizes) -> None:
+    # Sizes are inferred from biases: without this, a wrong bias would blame other layers.
+    for layer in PUBLISHED_LAYERS.values():
+        weights, biases = found[f"{layer}/w"], found[f"{layer}/b"]
+        if weights[-1:] != biases:
+            raise ValueError(
+                f"{layer}/w: expected a shape to fit {layer}/b {list(biases)}, "
+                f"found {list(weights)}"
+            )
+    for ours, shape in sizes.shapes().items():
+        name, expected = published_name(ours), published_shape(ours, shape)
+        if found[name] != expected:
+            raise ValueError(f"{name}: expected {list(expected)}, found {list(found[name])}")
 
 
 def _npz_arrays(data: bytes) -> dict[str, NDArray[np.floating[Any]]]:
@@ -208,9 +216,11 @@ def decode_safetensors(data: bytes) -> DiscoRule:
     entries = {key: entry for key, entry in header.items() if key != "__metadata__"}
     _check_names(set(entries), set(shapes))
     for key, entry in entries.items():
-        if entry["dtype"] not in ("F16", "F32", "F64"):
-            raise ValueError(f"{key}: expected float32, found {short(entry['dtype'])}")
-    _check_shapes({key: tuple(entry["shape"]) for key, entry in entries.items()}, shapes)
+        with _about(key):
+            if entry["dtype"] not in ("F16", "F32", "F64"):
+                raise ValueError(f"expected float32, found {short(entry['dtype'])}")
+            if tuple(entry["shape"]) != shapes[key]:
+                raise ValueError(f"expected {list(shapes[key])}, found {short(entry['shape'])}")
     params = _float32_params(load_safetensors(data))
     digest = _digest(header, body)
     if metadata.get("sha256") != digest:

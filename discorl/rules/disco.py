@@ -159,7 +159,10 @@ class DiscoRule:
         """Targets for T transitions and the new state; see `UpdateRule.targets`."""
         if target_outputs is None:
             raise ValueError("target_outputs: a discovered rule needs the target network's outputs")
-        self._check(outputs, target_outputs, transitions)
+        steps, batch = transitions.rewards.shape
+        heads = self._heads(transitions).for_targets()
+        outputs.check(heads, steps + 1, batch)
+        target_outputs.check(heads, steps + 1, batch)
         with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
             return self._targets(outputs, target_outputs, transitions, state)
 
@@ -245,6 +248,7 @@ class DiscoRule:
         self, outputs: TakenOutputs, targets: DiscoTargets, transitions: Transitions
     ) -> tuple[Tensor, Metrics]:
         """Per-step loss [T, B] and metrics; the sum of the two losses below."""
+        outputs.check(self._heads(transitions), *transitions.rewards.shape)
         prediction_loss, prediction_metrics = self.prediction_loss(outputs, targets, transitions)
         value_loss, value_metrics = self.value_loss(outputs, targets)
         return prediction_loss + value_loss, prediction_metrics | value_metrics
@@ -305,13 +309,8 @@ class DiscoRule:
             }
         return self.config.value_cost * q_loss, metrics
 
-    def _check(
-        self, outputs: AgentOutputs, target_outputs: AgentOutputs, transitions: Transitions
-    ) -> None:
-        steps, batch = transitions.rewards.shape
-        heads = self.heads(transitions.behaviour_logits.shape[-1]).for_targets()
-        outputs.check(heads, steps + 1, batch)
-        target_outputs.check(heads, steps + 1, batch)
+    def _heads(self, transitions: Transitions) -> HeadSpec:
+        return self.heads(transitions.behaviour_logits.shape[-1])
 
 
 def check_params(params: dict[str, Tensor], sizes: MetaNetworkSizes) -> None:

@@ -41,8 +41,8 @@ class FetchError(DiscorlError):
 
     def __init__(self, problem: str, source: str, sha256: str, destination: Path) -> None:
         super().__init__(
-            f"{problem}. To do it by hand: get {source} (SHA-256 {sha256}) and put it at "
-            f"{destination}, or set DISCORL_CACHE to the folder that holds {destination.name}"
+            f"{problem.rstrip('.')}. To do it by hand: get {source} (SHA-256 {sha256}) and put it "
+            f"at {destination}, or set DISCORL_CACHE to the folder that holds {destination.name}"
         )
 
 

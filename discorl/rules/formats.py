@@ -74,7 +74,7 @@ def read_bytes(path: Path) -> bytes:
         if path.exists() and not path.is_file():
             raise RuleFileError(f"{path}: expected a file, found a folder or device")
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(min(os.fstat(file.fileno()).st_size, MAX_BYTES) + 1)
     except FileNotFoundError:
         raise RuleFileError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:

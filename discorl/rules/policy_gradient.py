@@ -42,6 +42,8 @@ class PolicyGradient:
         differentiable: bool = False,
     ) -> tuple[Tensor, None]:
         """The advantages [T, B] that came with the transitions."""
+        steps, batch = transitions.rewards.shape
+        outputs.check(self.heads(transitions.behaviour_logits.shape[-1]), steps + 1, batch)
         if transitions.advantages is None:
             raise ValueError(
                 "advantages: policy_gradient estimates none itself; set Transitions.advantages "

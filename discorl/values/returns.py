@@ -43,6 +43,8 @@ class RetraceReturns:
 
 def importance_weights(pi_logits: Tensor, mu_logits: Tensor, actions: Tensor) -> Tensor:
     """`pi(a) / mu(a)` without gradient: logits [T, B, A] twice, actions [T, B] -> [T, B]."""
+    check_shape("mu_logits", mu_logits, tuple(pi_logits.shape))
+    check_shape("actions", actions, tuple(pi_logits.shape[:-1]))
     rho = torch.exp(log_prob(pi_logits, actions) - log_prob(mu_logits, actions))
     return rho.detach()
 
@@ -102,6 +104,9 @@ def retrace(
       lambda_: trace decay; zero gives one-step targets.
     """
     check_returns(rewards, discounts, rho, values, target_values)
+    check_shape("actions", actions, tuple(rewards.shape))
+    check_shape("q_values", q_values, (*values.shape, q_values.shape[-1]))
+    check_shape("target_q_values", target_q_values, tuple(q_values.shape))
     clipped_rho = rho.clamp(max=1)
     trace = lambda_ * clipped_rho
     target_q_a = lookup(target_q_values[:-1], actions)
@@ -131,12 +136,14 @@ def check_returns(
     if rewards.dim() != 2 or len(rewards) == 0:
         raise ValueError(f"rewards: expected [T, B] with T >= 1, got {list(rewards.shape)}")
     steps, batch = rewards.shape
-    expected = {
-        "discounts": (discounts, (steps, batch)),
-        "rho": (rho, (steps, batch)),
-        "values": (values, (steps + 1, batch)),
-        "target_values": (target_values, (steps + 1, batch)),
-    }
-    for name, (tensor, shape) in expected.items():
-        if tuple(tensor.shape) != shape:
-            raise ValueError(f"{name}: expected {list(shape)}, got {list(tensor.shape)}")
+    check_shape("discounts", discounts, (steps, batch))
+    check_shape("rho", rho, (steps, batch))
+    check_shape("values", values, (steps + 1, batch))
+    check_shape("target_values", target_values, (steps + 1, batch))
+
+
+def check_shape(name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> None:
+    """Raise ValueError, naming the argument, unless the tensor is there and has the shape."""
+    found = "nothing" if tensor is None else list(tensor.shape)
+    if tensor is None or tuple(tensor.shape) != shape:
+        raise ValueError(f"{name}: expected {list(shape)}, got {found}")

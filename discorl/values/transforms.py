@@ -54,7 +54,8 @@ def two_hot_encode(x: Tensor, num_bins: int, max_abs_value: float) -> Tensor:
     upper_value = upper * spacing - max_abs_value
     # On a bin exactly, lower and upper coincide and their weights add up to one there.
     lower_weight = (upper_value - x) / (upper_value - lower_value + _TWO_HOT_EPS)
-    index = torch.stack([lower, upper], dim=-1).long()
+    # A NaN stays in the weights, where it can be seen; as an index it would be out of range.
+    index = torch.stack([lower, upper], dim=-1).nan_to_num().long()
     weight = torch.stack([lower_weight, 1 - lower_weight], dim=-1)
     code = torch.zeros(*x.shape, num_bins, dtype=x.dtype, device=x.device)
     return code.scatter_add(-1, index, weight)

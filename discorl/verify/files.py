@@ -58,6 +58,8 @@ class GoldenFile:
         if key not in self.arrays:
             raise DiscorlError(f"{self.path}: the array {key} is missing")
         tensor = torch.from_numpy(np.array(self.arrays[key]))
+        if not torch.isfinite(tensor).all():
+            raise DiscorlError(f"{self.path}: the array {key} is not finite")
         if tensor.is_floating_point():
             return tensor.to(dtype)
         return tensor if tensor.dtype == torch.bool else tensor.long()

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from discorl.errors import DiscorlError
 from discorl.rollout import AgentOutputs, Transitions
 from discorl.rules.disco import DiscoConfig, DiscoRule, DiscoState, DiscoTargets
 from discorl.rules.library import load_rule
@@ -54,13 +55,21 @@ def golden_rule(
     Its action values have `num_bins` bins, one apart, around zero.
     """
     arrays = golden.under("meta_params/", dtype)
-    if arrays:
-        sizes = infer_sizes({name: tuple(array.shape) for name, array in arrays.items()})
-        rule = DiscoRule(DiscoConfig(sizes=sizes), from_published(arrays))
-    else:
-        rule = load_rule("disco103" if weights is None else str(weights))
+    rule = _own_rule(arrays) if arrays else _library_rule(weights)
     config = replace(rule.config, num_bins=num_bins, max_abs_value=(num_bins - 1) / 2)
     return replace(rule, config=config).to(dtype)
+
+
+def _own_rule(arrays: dict[str, Tensor]) -> DiscoRule:
+    sizes = infer_sizes({name: tuple(array.shape) for name, array in arrays.items()})
+    return DiscoRule(DiscoConfig(sizes=sizes), from_published(arrays))
+
+
+def _library_rule(weights: Path | None) -> DiscoRule:
+    rule = load_rule("disco103" if weights is None else weights)
+    if not isinstance(rule, DiscoRule):
+        raise DiscorlError(f"{weights}: not a discovered rule, but '{rule.name}'")
+    return rule
 
 
 def _num_bins(golden: GoldenFile) -> int:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from discorl.cli.__main__ import main
-from discorl.verify import KINDS
+from discorl.verify import KINDS, verify_files
 from discorl.verify.report import Check, compare
 
 RULE = goldens.DATA / "rule_T6_B3_A4.npz"
@@ -40,6 +40,10 @@ def copy_with(path, target, **changes):
     arrays = arrays_of(path) | changes
     np.savez(target, **{key: array for key, array in arrays.items() if array is not None})
     return target
+
+
+def own_params():
+    return {k: v for k, v in arrays_of(RULE).items() if k.startswith("meta_params/")}
 
 
 @pytest.fixture
@@ -188,13 +192,6 @@ def test_wrong_shape_or_nan_fails(golden, note, tmp_path, capsys):
     assert failed["note"].startswith(note)
 
 
-def test_nan_among_the_inputs_fails(tmp_path, capsys):
-    rewards = arrays_of(RULE)["in/rewards"]
-    rewards[0, 0] = np.nan
-    assert verify(copy_with(RULE, tmp_path / "nan.npz", **{"in/rewards": rewards})) == 1
-    assert "ours is not finite" in capsys.readouterr().out
-
-
 # --- files that cannot be verified
 
 
@@ -293,6 +290,32 @@ def test_inputs_that_do_not_fit_are_an_error(tmp_path, capsys):
     path = copy_with(RULE, tmp_path / "wrong.npz", **{"in/rewards": np.zeros((5, 3))})
     assert verify(path) == 2
     assert "do not fit together" in capsys.readouterr().err
+
+
+def test_nan_among_the_inputs_is_an_error(tmp_path, capsys):
+    rewards = arrays_of(RULE)["in/rewards"]
+    rewards[0, 0] = np.nan
+    assert verify(copy_with(RULE, tmp_path / "nan.npz", **{"in/rewards": rewards})) == 2
+    assert "the array in/rewards is not finite" in capsys.readouterr().err
+
+
+def test_weights_must_be_a_discovered_rule(tmp_path, capsys):
+    path = copy_with(RULE, tmp_path / "bare.npz", **dict.fromkeys(own_params()))
+    assert verify(path, "--weights", tmp_path / "none.npz") == 2
+    assert "none.npz" in capsys.readouterr().err
+    assert verify(path, "--weights", "actor_critic") == 2
+    assert "actor_critic: not a discovered rule" in capsys.readouterr().err
+
+
+def test_weights_are_read_from_a_file(tmp_path):
+    """In float32, the type of rule files: the golden's own parameters, rounded."""
+    path = copy_with(RULE, tmp_path / "bare.npz", **dict.fromkeys(own_params()))
+    weights = tmp_path / "weights.npz"
+    prefix = "meta_params/"
+    np.savez(weights, **{k.removeprefix(prefix): v.astype("f4") for k, v in own_params().items()})
+    report = verify_files([path], weights)
+    assert report.files[0].precisions["float32"].failures() == []
+    assert report.files[0].precisions["float64"].max_error() < 1e-4
 
 
 def test_nothing_to_check_is_an_error(tmp_path, capsys):

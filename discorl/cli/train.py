@@ -1,0 +1,175 @@
+"""`discorl train`, `discorl evaluate` and `discorl plot`."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+
+from discorl.cli.__main__ import parse_command
+from discorl.cli.display import make_display
+from discorl.errors import DiscorlError
+from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
+from discorl.runtime import tune_process
+from discorl.training.config import TrainConfig
+from discorl.training.presets import PresetName, make_config
+from discorl.training.run import Interrupted, load_trainer, resume_run, start_run
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """What decides the defaults of all other flags."""
+
+    env: tyro.conf.Positional[str] = TrainConfig.env
+    rule: str = TrainConfig.rule
+    preset: PresetName = "default"
+
+
+@dataclass(frozen=True)
+class TrainCommand:
+    """Train an agent with an update rule, or go on with a run that was stopped."""
+
+    out: Path | None = None
+    """Run folder; by default a new one under runs/."""
+    resume: Path | None = None
+    """Go on with the run in this folder. Of the other flags only --steps may be given."""
+    preset: PresetName = "default"
+    """Where the other flags' defaults come from: us, or the published experiments."""
+    json: bool = False
+    """Print the result as JSON on standard output, everything else on standard error."""
+    config: TrainConfig = field(default_factory=TrainConfig)
+
+    @classmethod
+    def parse(cls, args: list[str]) -> TrainCommand:
+        """Parse twice: environment, rule and preset first, for they set the other defaults."""
+        plain = [a for a in args if a not in ("-h", "--help")]
+        chosen, _ = tyro.cli(_Selection, args=plain, return_unknown_args=True)
+        config = make_config(chosen.env, chosen.rule, chosen.preset)
+        command = parse_command(cls, "train", args, default=cls(config=config))
+        command._check_resume(config)
+        return command
+
+    def run(self) -> int:
+        """Train, show it, and say how it ended."""
+        tune_process()
+        console = Console(stderr=self.json)
+        try:
+            with make_display(console) as display:
+                if self.resume is not None:
+                    result = resume_run(self.resume, self._new_steps(), display)
+                else:
+                    result = start_run(self.config, self._folder(), display)
+        except Interrupted as stop:
+            console.print(
+                f"{stop}. Go on with: discorl train --resume {stop.folder}", soft_wrap=True
+            )
+            return stop.exit_code
+        if self.json:
+            print(json.dumps(result))
+        else:
+            _print_result(console, result)
+        return 0
+
+    def _folder(self) -> Path:
+        if self.out is not None:
+            return self.out
+        name = f"{self.config.env}-{Path(self.config.rule).stem}-s{self.config.seed}"
+        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+        return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+    def _new_steps(self) -> int | None:
+        return self.config.steps if self.config.steps != TrainConfig.steps else None
+
+    def _check_resume(self, defaults: TrainConfig) -> None:
+        """A resumed run keeps its own configuration: say so rather than ignore a flag."""
+        if self.resume is None:
+            return
+        changed = [
+            f"--{f.name.replace('_', '-')}"
+            for f in fields(TrainConfig)
+            if f.name != "steps" and getattr(self.config, f.name) != getattr(TrainConfig(), f.name)
+        ]
+        if self.out is not None:
+            changed.append("--out")
+        if changed:
+            raise DiscorlError(
+                f"--resume goes on with the run's own configuration: drop {', '.join(changed)}"
+            )
+
+
+@dataclass(frozen=True)
+class EvaluateCommand:
+    """Play whole episodes with a trained agent, greedily and sampled."""
+
+    folder: tyro.conf.Positional[Path]
+    """Run folder."""
+    episodes: int = 100
+    """How many episodes of each."""
+    json: bool = False
+    """Print JSON on standard output."""
+
+    def run(self) -> int:
+        """Evaluate the newest checkpoint."""
+        if self.episodes < 1:
+            raise DiscorlError("--episodes: expected at least 1")
+        tune_process()
+        trainer = load_trainer(self.folder)
+        results = {
+            name: asdict(trainer.evaluate(greedy=name == "greedy", episodes=self.episodes))
+            for name in ("greedy", "sampled")
+        }
+        if self.json:
+            print(json.dumps({"step": trainer.step, **results}))
+            return 0
+        console = Console()
+        console.print(f"{self.folder} at step {trainer.step}, {self.episodes} episodes each:")
+        for name, result in results.items():
+            console.print(
+                f"  {name:8} return {result['mean_return']:.3f} ± {result['std_return']:.3f}, "
+                f"length {result['mean_length']:.1f}"
+                + (f", {result['unfinished']} unfinished" if result["unfinished"] else "")
+            )
+        return 0
+
+
+@dataclass(frozen=True)
+class PlotCommand:
+    """Draw learning curves of one or more runs; seeds of one experiment become a band."""
+
+    folders: tyro.conf.Positional[tuple[Path, ...]]
+    """Run folders."""
+    out: Path = Path("curves.png")
+    """Picture to write; its suffix decides the format."""
+    metric: str = EPISODE_RETURN
+    """Which metric, by its name in metrics.jsonl."""
+
+    def run(self) -> int:
+        """Draw and say where."""
+        if not self.folders:
+            raise DiscorlError("plot: name one or more run folders")
+        curves = [read_curve(folder, self.metric) for folder in self.folders]
+        plot_curves(curves, self.out, self.metric)
+        Console().print(f"{len(curves)} runs drawn in {self.out}")
+        return 0
+
+
+def _print_result(console: Console, result: dict[str, Any]) -> None:
+    console.print(
+        f"\n{result['steps']} steps ({result['env_steps']:,} environment steps, "
+        f"{result['episodes']:,} episodes) in {result['seconds']:.0f} s: "
+        f"{result['env_steps_per_second']:,.0f} environment steps/s, "
+        f"{result['share_acting']:.1%} acting, {result['share_learning']:.1%} learning",
+        highlight=False,
+    )
+    if result["episode_return"] is not None:
+        console.print(f"return of the last episodes  {result['episode_return']:.3f}")
+    console.print(
+        f"evaluation, {result['eval_episodes']} episodes   "
+        f"greedy {result['eval_return_greedy']:.3f}, sampled {result['eval_return_sampled']:.3f}"
+    )
+    console.print(f"curve, metrics and checkpoints are in {result['folder']}", soft_wrap=True)

@@ -1,0 +1,68 @@
+"""Writing files so that a killed process or a full disk never leaves half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from discorl.errors import DiscorlError
+
+
+@contextlib.contextmanager
+def explain_write_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError under way into an error that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiscorlError(
+                f"no space left on the disk while writing {path}. Earlier checkpoints are "
+                "intact: free some space, then resume the run."
+            ) from error
+        raise DiscorlError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a file beside `path`, flush it to the disk, then rename it to `path`."""
+    with explain_write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            write(temporary)
+            sync(temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON, atomically."""
+    write_atomically(path, lambda p: p.write_text(json.dumps(value, indent=2) + "\n"))
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON, naming the file where it is missing or malformed."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise DiscorlError(f"{path} does not exist") from error
+    except (OSError, ValueError) as error:
+        raise DiscorlError(f"{path} cannot be read: {error}") from error
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,72 @@
+"""Metrics of a run: one JSON object a line, and TensorBoard beside it; W&B if asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from discorl.errors import DiscorlError
+from discorl.runs.files import explain_write_errors, write_atomically
+
+METRICS_FILE = "metrics.jsonl"
+
+
+class MetricsWriter:
+    """Appends records to `metrics.jsonl` and to event files in the same folder."""
+
+    def __init__(
+        self, folder: Path, start_step: int = 0, wandb: bool = False, config: Any = None
+    ) -> None:
+        """Records after `start_step`, of a run that was cut off, are dropped."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._path = folder / METRICS_FILE
+        kept = [r for r in read_metrics(folder) if r["step"] <= start_step]
+        text = "".join(json.dumps(record) + "\n" for record in kept)
+        write_atomically(self._path, lambda p: p.write_text(text))
+        self._file = self._path.open("a")
+        self._tensorboard = SummaryWriter(
+            str(folder / "tensorboard"), purge_step=start_step + 1 if start_step else None
+        )
+        self._wandb = _start_wandb(folder, config) if wandb else None
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        """Append one record; it is in the file when this returns."""
+        with explain_write_errors(self._path):
+            self._file.write(json.dumps({"step": step, **values}) + "\n")
+            self._file.flush()
+            for name, value in values.items():
+                self._tensorboard.add_scalar(name, value, step)
+        if self._wandb is not None:
+            self._wandb.log(values, step=step)
+
+    def close(self) -> None:
+        """Flush everything."""
+        with explain_write_errors(self._path):
+            self._file.close()
+            self._tensorboard.close()
+        if self._wandb is not None:
+            self._wandb.finish()
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """All records of a run, oldest first; a last line cut short by a kill is left out."""
+    path = folder / METRICS_FILE
+    if not path.exists():
+        return []
+    records = []
+    for line in path.read_text().splitlines():
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            break
+    return records
+
+
+def _start_wandb(folder: Path, config: Any) -> Any:
+    try:
+        import wandb
+    except ImportError as error:
+        raise DiscorlError("--wandb needs the extra: pip install 'discorl[wandb]'") from error
+    return wandb.init(project="discorl", name=folder.name, dir=str(folder), config=config)

@@ -1,0 +1,68 @@
+"""Learning curves as pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from discorl.errors import DiscorlError
+from discorl.runs.files import read_json, write_atomically
+from discorl.runs.metrics import read_metrics
+
+EPISODE_RETURN = "charts/episode_return"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of one run over steps."""
+
+    label: str
+    """Runs with the same label are seeds of one experiment."""
+    steps: np.ndarray
+    values: np.ndarray
+
+
+def read_curve(folder: Path, metric: str = EPISODE_RETURN) -> Curve:
+    """The curve of a run folder, labelled by environment and rule."""
+    config = read_json(folder / "config.json")
+    points = [(r["step"], r[metric]) for r in read_metrics(folder) if metric in r]
+    if not points:
+        raise DiscorlError(f"{folder} has no metric '{metric}' yet")
+    steps, values = np.array(points, dtype=float).T
+    label = f"{config.get('env', folder.name)}, {config.get('rule', '?')}"
+    return Curve(label, steps, values)
+
+
+def plot_curves(curves: list[Curve], path: Path, metric: str = EPISODE_RETURN) -> None:
+    """One line an experiment: the mean over its seeds, and a band from least to greatest."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for label in dict.fromkeys(curve.label for curve in curves):
+        _plot_group(axes, label, [c for c in curves if c.label == label])
+    axes.set_xlabel("training steps")
+    axes.set_ylabel(metric.rpartition("/")[2].replace("_", " "))
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    suffix = path.suffix.lstrip(".") or "png"
+    write_atomically(path, lambda p: figure.savefig(p, format=suffix, dpi=140))
+    plt.close(figure)
+
+
+def _plot_group(axes: Any, label: str, group: list[Curve]) -> None:
+    end = min(curve.steps[-1] for curve in group)
+    grid = np.unique(np.concatenate([c.steps for c in group]))
+    grid = grid[grid <= end]
+    values = np.stack([np.interp(grid, c.steps, c.values) for c in group])
+    name = f"{label} ({len(group)} seeds)" if len(group) > 1 else label
+    (line,) = axes.plot(grid, values.mean(axis=0), label=name)
+    if len(group) > 1:
+        axes.fill_between(
+            grid, values.min(axis=0), values.max(axis=0), color=line.get_color(), alpha=0.2
+        )

@@ -1,0 +1,303 @@
+"""A training run on disk: the loop around the trainer, its records, and how it stops.
+
+`runs/NAME/` holds `config.json`, `rule.safetensors` (of a discovered rule), `metrics.jsonl`,
+`tensorboard/`, `checkpoints/`, and at the end `curve.png` and `result.json`.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+
+from discorl.errors import DiscorlError
+from discorl.rules.base import Metrics, UpdateRule
+from discorl.rules.disco import DiscoRule
+from discorl.rules.library import load_rule, save_rule
+from discorl.runs.checkpoint import load_latest, save_checkpoint
+from discorl.runs.files import read_json, write_json
+from discorl.runs.metrics import MetricsWriter, read_metrics
+from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
+from discorl.training.config import TrainConfig
+from discorl.training.trainer import Trainer
+
+CONFIG_FILE = "config.json"
+RULE_FILE = "rule.safetensors"
+RESULT_FILE = "result.json"
+CURVE_FILE = "curve.png"
+CHECKPOINTS = "checkpoints"
+
+
+class Interrupted(Exception):  # noqa: N818  # not an error: the user asked
+    """A signal asked the run to stop; a checkpoint was made."""
+
+    def __init__(self, signum: int, folder: Path, step: int) -> None:
+        super().__init__(f"stopped at step {step} by {signal.Signals(signum).name}")
+        self.exit_code = 128 + signum
+        self.folder = folder
+        self.step = step
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What there is to show at a log record."""
+
+    step: int
+    steps: int
+    metrics: dict[str, float]
+
+
+class Observer(Protocol):
+    """Shows a run to a person."""
+
+    def start(self, config: TrainConfig, folder: Path, notes: list[str]) -> None:
+        """The run begins, or goes on."""
+        ...
+
+    def progress(self, progress: Progress) -> None:
+        """A record was written."""
+        ...
+
+
+def start_run(config: TrainConfig, folder: Path, observer: Observer | None = None) -> dict[str, Any]:
+    """Train from the beginning in a new folder and return what `result.json` holds."""
+    if (folder / CONFIG_FILE).exists():
+        raise DiscorlError(
+            f"{folder} already holds a run: go on with it by `discorl train --resume {folder}`, "
+            "or choose another --out"
+        )
+    rule = load_rule(config.rule)
+    trainer = Trainer(config, rule)
+    write_json(folder / CONFIG_FILE, config.to_json())
+    if isinstance(rule, DiscoRule):
+        save_rule(rule, folder / RULE_FILE)
+    return _run(trainer, folder, observer)
+
+
+def resume_run(
+    folder: Path, steps: int | None = None, observer: Observer | None = None
+) -> dict[str, Any]:
+    """Go on with a run from its newest whole checkpoint, or from its start if it has none.
+
+    Args:
+      steps: a new number of steps, to train longer than first meant.
+    """
+    config = read_config(folder)
+    if steps is not None and steps != config.steps:
+        if config.learning_rate_schedule != "constant":
+            raise DiscorlError("--steps: a run with a learning-rate schedule cannot be extended")
+        config = replace(config, steps=steps)
+        write_json(folder / CONFIG_FILE, config.to_json())
+    trainer = load_trainer(folder, config, require_checkpoint=False)
+    return _run(trainer, folder, observer)
+
+
+def load_trainer(
+    folder: Path, config: TrainConfig | None = None, require_checkpoint: bool = True
+) -> Trainer:
+    """The trainer of a run folder as its newest whole checkpoint left it."""
+    config = config or read_config(folder)
+    trainer = Trainer(config, _run_rule(folder, config))
+    checkpoint = load_latest(folder / CHECKPOINTS)
+    if checkpoint is not None:
+        trainer.restore(checkpoint)
+    elif require_checkpoint:
+        raise DiscorlError(f"{folder} has no whole checkpoint yet")
+    return trainer
+
+
+def read_config(folder: Path) -> TrainConfig:
+    """The configuration of a run folder."""
+    if not (folder / CONFIG_FILE).exists():
+        raise DiscorlError(f"{folder} holds no run: there is no {CONFIG_FILE}")
+    values = read_json(folder / CONFIG_FILE)
+    if not isinstance(values, dict):
+        raise DiscorlError(f"{folder / CONFIG_FILE}: expected an object of settings")
+    return TrainConfig.from_json(values)
+
+
+def _run_rule(folder: Path, config: TrainConfig) -> UpdateRule:
+    """The rule as it was when the run began, if it was copied into the folder."""
+    path = folder / RULE_FILE
+    return load_rule(path if path.exists() else config.rule)
+
+
+def _run(trainer: Trainer, folder: Path, observer: Observer | None) -> dict[str, Any]:
+    config = trainer.config
+    writer = MetricsWriter(folder, trainer.step, config.wandb, config.to_json())
+    try:
+        if observer:
+            observer.start(config, folder, _notes(trainer))
+        with _stop_signals() as stop:
+            _loop(trainer, folder, writer, observer, stop)
+        return _finish(trainer, folder, writer)
+    finally:
+        writer.close()
+
+
+def _loop(
+    trainer: Trainer,
+    folder: Path,
+    writer: MetricsWriter,
+    observer: Observer | None,
+    stop: list[int],
+) -> None:
+    """Train until the last step; log, evaluate and checkpoint on the way."""
+    config = trainer.config
+    pending: list[tuple[int, Metrics]] = []
+    clock = _Clock(trainer)
+    while trainer.step < config.steps:
+        metrics = trainer.train_step()
+        if metrics is not None:
+            pending.append((trainer.step, metrics))
+        step = trainer.step
+        last = step == config.steps
+        if step % config.log_every == 0 or last:
+            record = _record(trainer, pending) | clock.record()
+            pending = []
+            if config.eval_every and (step % config.eval_every == 0):
+                record |= _evaluation_record(trainer)
+            writer.write(step, record)
+            if observer:
+                observer.progress(Progress(step, config.steps, record))
+        if step % config.checkpoint_every == 0 or last or stop:
+            check_finite(pending)
+            save_checkpoint(folder / CHECKPOINTS, trainer.checkpoint(), config.keep_checkpoints)
+        if stop:
+            raise Interrupted(stop[0], folder, step)
+
+
+def check_finite(pending: list[tuple[int, Metrics]]) -> dict[str, float]:
+    """Means of the pending metrics; a DiscorlError names the first that is not finite."""
+    if not pending:
+        return {}
+    names = list(pending[0][1])
+    # One transfer from the device for all metrics of all steps.
+    table = torch.stack([torch.stack([m[n] for n in names]) for _, m in pending]).double().cpu()
+    bad = (~torch.isfinite(table)).nonzero()
+    if len(bad):
+        row, column = bad[0].tolist()
+        raise DiscorlError(
+            f"{metric_name(names[column])} is not finite at step {pending[row][0]}. Training "
+            "stopped; the last checkpoint is from before it. A smaller --learning-rate may help."
+        )
+    return dict(zip(names, table.mean(dim=0).tolist(), strict=True))
+
+
+def metric_name(name: str) -> str:
+    """The stable name of a learner's metric: `losses/pi_loss`, `rule/entropy`, ..."""
+    return f"losses/{name}" if name.endswith("loss") else f"rule/{name}"
+
+
+def _record(trainer: Trainer, pending: list[tuple[int, Metrics]]) -> dict[str, float]:
+    record = {metric_name(name): value for name, value in check_finite(pending).items()}
+    record["charts/env_steps"] = trainer.env_steps
+    record["charts/episodes"] = trainer.episodes
+    if trainer.recent:
+        count = len(trainer.recent)
+        record[EPISODE_RETURN] = math.fsum(e.total_reward for e in trainer.recent) / count
+        record["charts/episode_length"] = math.fsum(e.length for e in trainer.recent) / count
+    return record
+
+
+def _evaluation_record(trainer: Trainer) -> dict[str, float]:
+    return {
+        "eval/return_greedy": trainer.evaluate(greedy=True).mean_return,
+        "eval/return_sampled": trainer.evaluate(greedy=False).mean_return,
+    }
+
+
+class _Clock:
+    """Speed since the last record."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._mark = (time.perf_counter(), trainer.step, trainer.env_steps)
+
+    def record(self) -> dict[str, float]:
+        then, step, env_steps = self._mark
+        self._mark = (time.perf_counter(), self._trainer.step, self._trainer.env_steps)
+        seconds = max(self._mark[0] - then, 1e-9)
+        return {
+            "time/steps_per_second": (self._mark[1] - step) / seconds,
+            "time/env_steps_per_second": (self._mark[2] - env_steps) / seconds,
+            "time/seconds": sum(self._trainer.seconds.values()),
+        }
+
+
+def _finish(trainer: Trainer, folder: Path, writer: MetricsWriter) -> dict[str, Any]:
+    config = trainer.config
+    greedy, sampled = trainer.evaluate(greedy=True), trainer.evaluate(greedy=False)
+    records = read_metrics(folder)
+    last = records[-1] if records else {}
+    seconds = trainer.seconds
+    total = max(sum(seconds.values()), 1e-9)
+    result = {
+        "env": config.env,
+        "rule": config.rule,
+        "seed": config.seed,
+        "steps": trainer.step,
+        "env_steps": trainer.env_steps,
+        "episodes": trainer.episodes,
+        "episode_return": last.get(EPISODE_RETURN),
+        "eval_return_greedy": greedy.mean_return,
+        "eval_return_sampled": sampled.mean_return,
+        "eval_episodes": greedy.episodes,
+        "seconds": round(total, 3),
+        "share_acting": round(seconds["acting"] / total, 4),
+        "share_learning": round(seconds["learning"] / total, 4),
+        "env_steps_per_second": round(trainer.env_steps / total, 1),
+        "folder": str(folder),
+    }
+    write_json(folder / RESULT_FILE, result)
+    if any(EPISODE_RETURN in record for record in records):
+        plot_curves([read_curve(folder)], folder / CURVE_FILE)
+    return result
+
+
+def _notes(trainer: Trainer) -> list[str]:
+    """What a person should know before the work begins."""
+    config = trainer.config
+    parameters = sum(p.numel() for p in trainer.state.params.values())
+    replay = trainer.replay
+    memory = replay.memory(replay.capacity, replay.length, replay.spec)
+    notes = [
+        f"{trainer.env.num_envs} x {config.env}, {trainer.env.num_actions} actions; "
+        f"network of {parameters:,} parameters",
+        f"replay of {replay.capacity} trajectories takes {memory / 2**20:.1f} MiB "
+        f"({replay.spec.bytes_per_step()} bytes a step)",
+    ]
+    if trainer.step:
+        notes.append(f"going on from step {trainer.step}")
+    return notes
+
+
+@contextmanager
+def _stop_signals() -> Iterator[list[int]]:
+    """Collect Ctrl-C and SIGTERM instead of dying; a second Ctrl-C ends at once."""
+    received: list[int] = []
+
+    def note(signum: int, _frame: FrameType | None) -> None:
+        if received and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        received.append(signum)
+
+    previous = {}
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        try:
+            previous[signum] = signal.signal(signum, note)
+        except ValueError:  # Not the main thread: the caller keeps its own handlers.
+            break
+    try:
+        yield received
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)

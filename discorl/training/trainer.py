@@ -1,0 +1,187 @@
+"""One agent's life: act, store, learn. State in, state out; nothing is written here."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from discorl.agents.network import Network
+from discorl.envs.base import Environment, TimeStep
+from discorl.envs.registry import make_environment
+from discorl.errors import DiscorlError
+from discorl.learner import Learner, LearnerState
+from discorl.optim import ClippedAdam, Schedule
+from discorl.replay import Replay, ReplaySpec, concatenate
+from discorl.rollout import Rollout
+from discorl.rules.base import Metrics, UpdateRule
+from discorl.rules.disco import DiscoRule
+from discorl.runs.checkpoint import Checkpoint
+from discorl.training.actor import Episode, EpisodeTracker, act
+from discorl.training.config import TrainConfig
+from discorl.training.evaluation import Evaluation, evaluate
+from discorl.tree import flatten, tree_map, unflatten
+
+RECENT_EPISODES = 100
+"""The reported return is the mean of so many newest episodes."""
+_EVALUATION_SEED = 1_000_003
+
+
+class Trainer:
+    """Everything one run holds in memory, and its single step."""
+
+    def __init__(self, config: TrainConfig, rule: UpdateRule) -> None:
+        self.config = config
+        self.device = _device(config.device)
+        self.rule = rule.to(device=self.device) if isinstance(rule, DiscoRule) else rule
+        self.env: Environment = make_environment(config.env, config.num_envs, self.device)
+        self.learner = self._make_learner()
+        self.learner_step = (
+            torch.compile(self.learner.step, dynamic=False)
+            if config.compile
+            else self.learner.step
+        )
+        self.generator = torch.Generator(self.device).manual_seed(config.seed)
+        self.state: LearnerState = self.learner.init(self.generator)
+        self.time_step: TimeStep = self.env.reset(config.seed)
+        self.replay = Replay(
+            config.replay_capacity,
+            config.rollout_length,
+            self.replay_spec(config, self.env, self.time_step),
+            self.device,
+        )
+        self.tracker = EpisodeTracker(config.num_envs)
+        self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
+        self.step = 0
+        self.episodes = 0
+        self.seconds = {"acting": 0.0, "learning": 0.0}
+
+    @property
+    def env_steps(self) -> int:
+        """Actions taken so far, over all copies of the environment."""
+        return self.step * self.config.rollout_length * self.config.num_envs
+
+    @staticmethod
+    def replay_spec(config: TrainConfig, env: Environment, step: TimeStep) -> ReplaySpec:
+        """What a stored step of this run looks like."""
+        return ReplaySpec(env.observation_shape, step.observation.dtype, env.num_actions)
+
+    def train_step(self) -> Metrics | None:
+        """One rollout and one update; no metrics until enough is stored to learn from."""
+        started = time.perf_counter()
+        rollout, self.time_step = act(
+            self.learner.agent,
+            self.state.params,
+            self.env,
+            self.time_step,
+            self.config.rollout_length,
+            self.generator,
+        )
+        self._account(rollout)
+        self.replay.add(rollout)
+        acted = time.perf_counter()
+        self.seconds["acting"] += acted - started
+        self.step += 1
+        if self.replay.size < self.config.replayed_trajectories:
+            return None
+        self.state, metrics = self.learner_step(self.state, self._batch(rollout))
+        self.seconds["learning"] += time.perf_counter() - acted
+        return metrics
+
+    def evaluate(self, greedy: bool, episodes: int | None = None) -> Evaluation:
+        """Play whole episodes on environments of their own; training is not touched."""
+        env = make_environment(
+            self.config.env, episodes or self.config.eval_episodes, self.device
+        )
+        seed = _EVALUATION_SEED + self.config.seed
+        return evaluate(self.learner.agent, self.state.params, env, seed, greedy)
+
+    def checkpoint(self) -> Checkpoint:
+        """All that is needed to go on exactly from here."""
+        return Checkpoint(
+            step=self.step,
+            tensors=flatten(self._tensors()),
+            values={
+                "episodes": self.episodes,
+                "recent": [[e.total_reward, e.length] for e in self.recent],
+                "seconds": self.seconds,
+            },
+        )
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on exactly from where the checkpoint was made."""
+        groups: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in checkpoint.tensors.items():
+            group, _, rest = name.partition("/")
+            groups.setdefault(group, {})[rest] = tensor
+        try:
+            self.state = unflatten(self.state, groups["learner"])
+            self.time_step = unflatten(self.time_step, groups["time_step"])
+            self.env.load_state_dict(groups["env"])
+            self.replay.load_state_dict(groups["replay"])
+            self.tracker.load_state_dict(groups["tracker"])
+            self.generator.set_state(groups["generator"]["state"])
+            values = checkpoint.values
+            self.episodes = int(values["episodes"])
+            self.recent.extend(Episode(*e) for e in values["recent"])
+            self.seconds = dict(values["seconds"])
+        except (KeyError, ValueError) as error:
+            raise DiscorlError(f"the checkpoint does not fit this run: {error}") from error
+        self.step = checkpoint.step
+
+    def _make_learner(self) -> Learner:
+        config = self.config
+        heads = self.rule.heads(self.env.num_actions)
+        agent = Network.mlp(self.env.observation_shape, heads, config.network)
+        cosine = config.steps if config.learning_rate_schedule == "cosine" else None
+        optimiser = ClippedAdam(
+            Schedule(config.learning_rate, cosine), weight_decay=config.weight_decay
+        )
+        return Learner(agent, self.rule, optimiser)
+
+    def _batch(self, rollout: Rollout) -> Rollout:
+        """The newest trajectories and replayed ones, as the configuration mixes them."""
+        config = self.config
+        parts = []
+        if config.fresh_trajectories:
+            parts.append(first_trajectories(rollout, config.fresh_trajectories))
+        if config.replayed_trajectories:
+            parts.append(self.replay.sample(config.replayed_trajectories, self.generator))
+        return parts[0] if len(parts) == 1 else concatenate(parts)
+
+    def _account(self, rollout: Rollout) -> None:
+        if not bool(torch.isfinite(rollout.rewards).all()):
+            raise DiscorlError(
+                f"environment '{self.config.env}' gave a reward that is not finite at step "
+                f"{self.step + 1}. The last checkpoint is from before it."
+            )
+        episodes = self.tracker.update(rollout.rewards, rollout.discounts)
+        self.episodes += len(episodes)
+        self.recent.extend(episodes)
+
+    def _tensors(self) -> dict[str, Any]:
+        return {
+            "learner": self.state,
+            "time_step": self.time_step,
+            "env": self.env.state_dict(),
+            "replay": self.replay.state_dict(),
+            "tracker": self.tracker.state_dict(),
+            "generator": {"state": self.generator.get_state()},
+        }
+
+
+def first_trajectories(rollout: Rollout, count: int) -> Rollout:
+    """The first `count` trajectories of a rollout."""
+    return tree_map(lambda t: t[:, :count], rollout)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise DiscorlError(f"--device {name} cannot be used here: {error}") from error
+    return device

@@ -1,0 +1,53 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from discorl.rules.disco import DiscoConfig, DiscoRule
+from discorl.rules.library import RULES, StoredRule, cache_folders
+from discorl.rules.meta_network import MetaNetworkSizes
+
+_WEIGHTS = Path(__file__).parents[2] / "shared" / "weights"
+# Read at import: tests point the cache elsewhere.
+_FOLDERS = [_WEIGHTS, *cache_folders()]
+
+
+@pytest.fixture(scope="session")
+def disco103_path() -> Path:
+    """The published weights, wherever they are on this machine."""
+    entry = RULES["disco103"]
+    assert isinstance(entry, StoredRule)
+    for folder in _FOLDERS:
+        if (folder / entry.file_name).is_file():
+            return folder / entry.file_name
+    pytest.skip("the published weights are not here: discorl rules fetch disco103")
+
+
+@pytest.fixture(scope="session")
+def tiny_rule() -> DiscoRule:
+    """A random rule small enough to save and load by the hundred."""
+    sizes = MetaNetworkSizes(
+        predictions=12,
+        hidden=16,
+        prediction_embedding=(5, 1),
+        policy_channels=(5, 2),
+        policy_target_channels=6,
+        meta_hidden=8,
+        meta_embedding=6,
+        meta_prediction_embedding=(5, 1),
+        meta_policy_channels=(4, 2),
+    )
+    return DiscoRule.random(DiscoConfig(sizes=sizes, num_bins=21, max_abs_value=10.0))
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder in place of the user's caches."""
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("DISCORL_CACHE", str(cache))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return cache
