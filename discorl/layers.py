@@ -36,9 +36,7 @@ def lstm_cell(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
 def truncated_normal(shape: tuple[int, ...], std: float, generator: torch.Generator) -> Tensor:
     """Normal numbers times `std`, redrawn outside two standard deviations."""
     tensor = torch.empty(shape, device=generator.device)
-    return torch.nn.init.trunc_normal_(
-        tensor, std=std, a=-2 * std, b=2 * std, generator=generator
-    )
+    return torch.nn.init.trunc_normal_(tensor, std=std, a=-2 * std, b=2 * std, generator=generator)
 
 
 def initial_linear(

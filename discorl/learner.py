@@ -60,9 +60,7 @@ class Learner:
         self, state: LearnerState, rollout: Rollout, differentiable: bool = False
     ) -> tuple[LearnerState, Metrics]:
         """`learner_step` for this learner."""
-        return learner_step(
-            state, rollout, self.rule, self.agent, self.optimiser, differentiable
-        )
+        return learner_step(state, rollout, self.rule, self.agent, self.optimiser, differentiable)
 
 
 def learner_step(
@@ -89,9 +87,7 @@ def learner_step(
     """
     transitions = rollout.transitions()
     params = state.params if differentiable else _leaves(state.params)
-    outputs, taken = agent.learn(
-        params, rollout.observations, transitions.actions, differentiable
-    )
+    outputs, taken = agent.learn(params, rollout.observations, transitions.actions, differentiable)
     target_outputs = None
     if state.target_params is not None:
         with torch.set_grad_enabled(differentiable):
@@ -144,6 +140,5 @@ def _follow(
     if target_params is None or decay is None:
         return None
     return {
-        name: decay * target + (1 - decay) * params[name]
-        for name, target in target_params.items()
+        name: decay * target + (1 - decay) * params[name] for name, target in target_params.items()
     }

@@ -41,9 +41,7 @@ class Schedule:
             return self.learning_rate
         progress = (count / self.cosine_steps).clamp(max=1)
         fraction = 0.5 * (1 + torch.cos(math.pi * progress))
-        return self.learning_rate * (
-            self.final_fraction + (1 - self.final_fraction) * fraction
-        )
+        return self.learning_rate * (self.final_fraction + (1 - self.final_fraction) * fraction)
 
 
 @dataclass(frozen=True)

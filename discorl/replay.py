@@ -52,15 +52,18 @@ class Replay:
         self.size = 0
         self._next = 0
         prefix = (length, capacity)
-        floats = {"dtype": spec.reward_dtype, "device": device}
+
+        def floats(*shape: int) -> Tensor:
+            return torch.zeros(*prefix, *shape, dtype=spec.reward_dtype, device=device)
+
         self._data = Rollout(
             observations=torch.zeros(
                 *prefix, *spec.observation_shape, dtype=spec.observation_dtype, device=device
             ),
             actions=torch.zeros(*prefix, dtype=torch.int64, device=device),
-            rewards=torch.zeros(*prefix, **floats),  # type: ignore[arg-type]
-            discounts=torch.zeros(*prefix, **floats),  # type: ignore[arg-type]
-            logits=torch.zeros(*prefix, spec.num_actions, **floats),  # type: ignore[arg-type]
+            rewards=floats(),
+            discounts=floats(),
+            logits=floats(spec.num_actions),
         )
 
     @staticmethod
@@ -92,9 +95,9 @@ class Replay:
         """`batch` stored trajectories, each drawn from all: [L, batch, ...]."""
         if self.size == 0:
             raise ValueError("replay: nothing is stored yet")
-        index = torch.randint(
-            self.size, (batch,), generator=generator, device=generator.device
-        ).to(self._data.actions.device)
+        index = torch.randint(self.size, (batch,), generator=generator, device=generator.device).to(
+            self._data.actions.device
+        )
         return tree_map(lambda stored: stored.index_select(1, index), self._data)
 
     def state_dict(self) -> dict[str, Tensor]:

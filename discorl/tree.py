@@ -13,7 +13,8 @@ T = TypeVar("T")
 
 def tree_map(function: Callable[[Tensor], Tensor], tree: T) -> T:
     """The same tree with every tensor replaced by `function(tensor)`."""
-    return _rebuild(tree, lambda _path, leaf: function(leaf), ())
+    mapped: T = _rebuild(tree, lambda _path, leaf: function(leaf), ())
+    return mapped
 
 
 def flatten(tree: Any) -> dict[str, Tensor]:
@@ -46,7 +47,7 @@ def unflatten(template: T, leaves: dict[str, Tensor]) -> T:
         unused.discard(name)
         return found.to(leaf.device)
 
-    tree = _rebuild(template, take, ())
+    tree: T = _rebuild(template, take, ())
     if unused:
         raise ValueError(f"{min(unused)}: expected no such tensor")
     return tree
@@ -63,9 +64,7 @@ def _rebuild(tree: Any, visit: Callable[[tuple[str, ...], Tensor], Tensor], path
     if isinstance(tree, dict):
         return {key: _rebuild(value, visit, (*path, str(key))) for key, value in tree.items()}
     if isinstance(tree, tuple | list):
-        return type(tree)(
-            _rebuild(value, visit, (*path, str(i))) for i, value in enumerate(tree)
-        )
+        return type(tree)(_rebuild(value, visit, (*path, str(i))) for i, value in enumerate(tree))
     return tree
 
 

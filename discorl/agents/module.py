@@ -44,4 +44,5 @@ class ModuleAgent:
         return outputs, outputs.taken(actions)
 
     def _call(self, params: Params, observations: Observation) -> Mapping[str, Tensor]:
-        return functional_call(self.module, dict(params), (observations,))
+        heads: Mapping[str, Tensor] = functional_call(self.module, dict(params), (observations,))
+        return heads

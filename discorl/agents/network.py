@@ -64,8 +64,9 @@ class Network:
     def init(self, generator: torch.Generator) -> dict[str, Tensor]:
         """Fresh parameters; a torso without `init_` keeps the weights it came with."""
         self.torso.to(generator.device)
-        if hasattr(self.torso, "init_"):
-            self.torso.init_(generator)
+        redraw = getattr(self.torso, "init_", None)
+        if callable(redraw):
+            redraw(generator)
         params = {f"torso.{n}": p.detach().clone() for n, p in self.torso.named_parameters()}
         for name, (fan_in, fan_out, std) in self._layers().items():
             weights, biases = initial_linear(fan_in, fan_out, generator, std)
@@ -115,9 +116,7 @@ class Network:
         """The root's cell [..., H], and its share of the gates [..., 4 H]."""
         cell = _linear(params, "model.root", features)
         from_hidden = params["model.lstm.weight"][:, self.num_actions :]
-        gates = torch.nn.functional.linear(
-            torch.tanh(cell), from_hidden, params["model.lstm.bias"]
-        )
+        gates = torch.nn.functional.linear(torch.tanh(cell), from_hidden, params["model.lstm.bias"])
         return cell, gates
 
     def _every_action(

@@ -1,4 +1,7 @@
-"""The published agent network's parameter names, translated to ours and back."""
+"""The published agent network's parameter names, translated to ours and back.
+
+Published weights are [in, out], ours [out, in] as in `nn.Linear`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from torch import Tensor
 
 _TORSO = "mlp/~_embedding_pass/torso/~/linear_"
 _HEAD = "mlp/~_head_pass/torso_head"
+_MODEL = {"model.root": "mlp/linear", "model.lstm": "mlp/action_cond/linear"}
 _ACTION_HEADS = {"z": "mlp/mlp", "aux_pi": "mlp/mlp_1", "q": "mlp/mlp_2"}
 
 
@@ -15,20 +19,34 @@ def from_published(arrays: Mapping[str, Tensor], state_heads: tuple[str, str]) -
     """Published parameters of an MLP agent under our names.
 
     Args:
-      arrays: the published name -> tensor; weights are [in, out].
-      state_heads: what the first and the second linear head are: `logits` and `y`, or `v`.
+      arrays: the published name -> tensor.
+      state_heads: what the first and the second linear head are: `logits`, and `y` or `v`.
     """
-    layers = {f"head.{state_heads[0]}": f"{_HEAD}/~/linear_0"}
-    layers[f"head.{state_heads[1]}"] = f"{_HEAD}_1/~/linear_0"
-    while f"{_TORSO}{(depth := len(layers) - 2)}/w" in arrays:
-        layers[f"torso.layers.{depth}"] = f"{_TORSO}{depth}"
-    if "mlp/linear/w" in arrays:
-        layers |= {"model.root": "mlp/linear", "model.lstm": "mlp/action_cond/linear"}
-        for head, published in _ACTION_HEADS.items():
-            layers[f"model.{head}.0"] = f"{published}/~/linear_0"
-            layers[f"model.{head}.1"] = f"{published}/~/linear_1"
     params = {}
-    for name, published in layers.items():
-        params[f"{name}.weight"] = arrays[f"{published}/w"].t().contiguous()
-        params[f"{name}.bias"] = arrays[f"{published}/b"]
+    for ours, published in _layers(state_heads).items():
+        if f"{published}/w" in arrays:
+            params[f"{ours}.weight"] = arrays[f"{published}/w"].t().contiguous()
+            params[f"{ours}.bias"] = arrays[f"{published}/b"]
     return params
+
+
+def to_published(params: Mapping[str, Tensor], state_heads: tuple[str, str]) -> dict[str, Tensor]:
+    """Our parameters of an MLP agent under the published names."""
+    arrays = {}
+    for ours, published in _layers(state_heads).items():
+        if f"{ours}.weight" in params:
+            arrays[f"{published}/w"] = params[f"{ours}.weight"].t()
+            arrays[f"{published}/b"] = params[f"{ours}.bias"]
+    return arrays
+
+
+def _layers(state_heads: tuple[str, str], max_depth: int = 16) -> dict[str, str]:
+    """Our layer's name -> the published one's, for torsos of any depth up to `max_depth`."""
+    first, second = state_heads
+    layers = {f"torso.layers.{depth}": f"{_TORSO}{depth}" for depth in range(max_depth)}
+    layers |= {f"head.{first}": f"{_HEAD}/~/linear_0", f"head.{second}": f"{_HEAD}_1/~/linear_0"}
+    layers |= _MODEL
+    for head, published in _ACTION_HEADS.items():
+        layers[f"model.{head}.0"] = f"{published}/~/linear_0"
+        layers[f"model.{head}.1"] = f"{published}/~/linear_1"
+    return layers

@@ -9,10 +9,7 @@ from discorl.layers import initial_linear
 
 
 class MLPTorso(nn.Module):
-    """Flatten, then linear layers with ReLU between them.
-
-    `feature_dims` says how many trailing dimensions belong to one observation.
-    """
+    """Flatten, then linear layers with ReLU between them."""
 
     def __init__(
         self,
@@ -25,26 +22,21 @@ class MLPTorso(nn.Module):
         self.activate_last = activate_last
         self.output_size = sizes[-1]
         inputs = [int(torch.Size(observation_shape).numel()), *sizes[:-1]]
-        self.layers = nn.ModuleList(
-            nn.Linear(i, o) for i, o in zip(inputs, sizes, strict=True)
-        )
+        self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in zip(inputs, sizes, strict=True))
 
     def init_(self, generator: torch.Generator) -> None:
         """Redraw all weights: truncated normal by fan-in, biases zero."""
         with torch.no_grad():
             for layer in self.layers:
                 assert isinstance(layer, nn.Linear)
-                weights, biases = initial_linear(
-                    layer.in_features, layer.out_features, generator
-                )
+                weights, biases = initial_linear(layer.in_features, layer.out_features, generator)
                 layer.weight.copy_(weights.t())
                 layer.bias.copy_(biases)
 
     def forward(self, observations: Tensor) -> Tensor:
         """[..., *observation_shape] -> [..., output_size]."""
-        weight = self.layers[0].weight
         x = observations.flatten(start_dim=observations.dim() - self.feature_dims)
-        x = x.to(weight.dtype)
+        x = x.to(next(self.parameters()).dtype)
         for layer in self.layers[:-1]:
             x = torch.relu(layer(x))
         x = self.layers[-1](x)

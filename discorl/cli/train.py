@@ -50,8 +50,8 @@ class TrainCommand:
         plain = [a for a in args if a not in ("-h", "--help")]
         chosen, _ = tyro.cli(_Selection, args=plain, return_unknown_args=True)
         config = make_config(chosen.env, chosen.rule, chosen.preset)
-        command = parse_command(cls, "train", args, default=cls(config=config))
-        command._check_resume(config)
+        command: TrainCommand = parse_command(cls, "train", args, default=cls(config=config))
+        command._check_resume()
         return command
 
     def run(self) -> int:
@@ -85,7 +85,7 @@ class TrainCommand:
     def _new_steps(self) -> int | None:
         return self.config.steps if self.config.steps != TrainConfig.steps else None
 
-    def _check_resume(self, defaults: TrainConfig) -> None:
+    def _check_resume(self) -> None:
         """A resumed run keeps its own configuration: say so rather than ignore a flag."""
         if self.resume is None:
             return

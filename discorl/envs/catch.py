@@ -37,9 +37,7 @@ class Catch:
     def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
         """See `TensorGame.start`."""
         device = generator.device
-        ball_column = torch.randint(
-            self.columns, (num_envs,), generator=generator, device=device
-        )
+        ball_column = torch.randint(self.columns, (num_envs,), generator=generator, device=device)
         return {
             "ball_row": torch.zeros_like(ball_column),
             "ball_column": ball_column,

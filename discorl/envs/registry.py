@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
@@ -10,10 +9,10 @@ import torch
 
 from discorl.envs.base import Environment
 from discorl.envs.catch import Catch
-from discorl.envs.tensor import TensorEnvironment, TensorGame
+from discorl.envs.tensor import TensorEnvironment
 from discorl.errors import DiscorlError, UnknownNameError
 
-GAMES: dict[str, Callable[..., TensorGame]] = {"catch": Catch}
+GAMES: dict[str, type[Catch]] = {"catch": Catch}
 """Tensor environments: name -> dataclass whose fields are the settings."""
 
 
@@ -35,9 +34,7 @@ def list_environments() -> list[EnvironmentEntry]:
     ]
 
 
-def make_environment(
-    spec: str, num_envs: int, device: torch.device | str = "cpu"
-) -> Environment:
+def make_environment(spec: str, num_envs: int, device: torch.device | str = "cpu") -> Environment:
     """Build `num_envs` copies of the environment that `spec` names, on a device.
 
     Args:
@@ -53,8 +50,8 @@ def make_environment(
         raise DiscorlError(f"environment '{spec}': {error}") from error
 
 
-def _settings(game: Callable[..., TensorGame]) -> dict[str, Any]:
-    return {f.name: f.default for f in fields(game) if f.default is not MISSING}  # type: ignore[arg-type]
+def _settings(game: type[Catch]) -> dict[str, Any]:
+    return {f.name: f.default for f in fields(game) if f.default is not MISSING}
 
 
 def _parse(name: str, text: str, defaults: dict[str, Any]) -> dict[str, Any]:

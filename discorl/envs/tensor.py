@@ -14,8 +14,15 @@ from discorl.tree import flatten, unflatten
 class TensorGame(Protocol):
     """The rules of a game as functions on B boards at once; it holds no state itself."""
 
-    num_actions: int
-    observation_shape: tuple[int, ...]
+    @property
+    def num_actions(self) -> int:
+        """A: how many actions there are."""
+        ...
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """Shape of one observation."""
+        ...
 
     def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
         """B new episodes: each tensor is [B, ...] on the generator's device."""
@@ -35,9 +42,7 @@ class TensorGame(Protocol):
 class TensorEnvironment:
     """Plays B copies of a game and restarts each one when its episode ends."""
 
-    def __init__(
-        self, game: TensorGame, num_envs: int, device: torch.device | str = "cpu"
-    ) -> None:
+    def __init__(self, game: TensorGame, num_envs: int, device: torch.device | str = "cpu") -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs: expected at least 1, got {num_envs}")
         self.game = game
@@ -61,8 +66,7 @@ class TensorEnvironment:
         state, reward, terminal = self.game.play(self._state, actions, self._generator)
         fresh = self.game.start(self.num_envs, self._generator)
         self._state = {
-            name: torch.where(_like(terminal, old), fresh[name], old)
-            for name, old in state.items()
+            name: torch.where(_like(terminal, old), fresh[name], old) for name, old in state.items()
         }
         discount = 1 - terminal.to(reward.dtype)
         return TimeStep(self.game.observe(self._state), reward, discount)

@@ -105,9 +105,7 @@ class ActorCritic:
             outputs.logits[:-1], transitions.behaviour_logits, transitions.actions
         )
         discounts = self.discount * transitions.continues
-        returns = vtrace(
-            transitions.rewards, discounts, rho, values, values, self.vtrace_lambda
-        )
+        returns = vtrace(transitions.rewards, discounts, rho, values, values, self.vtrace_lambda)
         decay = self.moving_average_decay
         new_state = ActorCriticState(
             advantage=state.advantage.update(returns.advantage, decay),

@@ -115,7 +115,9 @@ class DiscoRule:
         self, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> DiscoRule:
         """The same rule in another type or on another device."""
-        return self.with_params({k: v.to(dtype=dtype, device=device) for k, v in self.params.items()})
+        return self.with_params(
+            {k: v.to(dtype=dtype, device=device) for k, v in self.params.items()}
+        )
 
     @property
     def target_params_decay(self) -> float:

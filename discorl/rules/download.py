@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from discorl.errors import DiscorlError
+from discorl.files import write_atomically
 from discorl.rules.codecs import MAX_BYTES, reason
-from discorl.rules.formats import read_bytes, write_atomically
+from discorl.rules.formats import read_bytes
 
 _CHUNK = 2**16
 _BUSY = (408, 425, 429)
@@ -93,7 +94,7 @@ def _store(data: bytes, source: str, sha256: str, destination: Path) -> None:
         destination.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DiscorlError(f"{destination.parent}: cannot be made: {reason(error)}") from error
-    write_atomically(destination, data)
+    write_atomically(destination, lambda p: p.write_bytes(data))
 
 
 def _get_patiently(url: str, patience: Patience) -> bytes:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from pathlib import Path
 
 from discorl.errors import DiscorlError
+from discorl.files import write_atomically
 from discorl.rules.codecs import (
     MAX_BYTES,
     PARSER_ERRORS,
@@ -43,7 +43,7 @@ def write_rule(rule: DiscoRule, path: Path) -> None:
         data = encode_npz(rule) if path.suffix == ".npz" else encode_safetensors(rule)
     except ValueError as error:
         raise DiscorlError(f"{path}: cannot save this rule: {error}") from error
-    write_atomically(path, data)
+    write_atomically(path, lambda p: p.write_bytes(data))
 
 
 def parse_rule(data: bytes, path: Path) -> DiscoRule:
@@ -82,22 +82,6 @@ def read_bytes(path: Path) -> bytes:
     if len(data) > MAX_BYTES:
         raise RuleFileError(f"{path}: expected at most {MAX_BYTES} bytes, found more")
     return data
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file that others see whole or not at all, whatever happens meanwhile."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        try:
-            with temporary.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise DiscorlError(f"{path}: cannot be written: {reason(error)}") from error
 
 
 def _name_from(stem: str) -> str:

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from discorl.errors import DiscorlError
-from discorl.runs.files import explain_write_errors, read_json, sync
+from discorl.files import explain_write_errors, read_json, sync
 
 _STATE = "state.safetensors"
 _META = "meta.json"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from discorl.errors import DiscorlError
-from discorl.runs.files import explain_write_errors, write_atomically
+from discorl.files import explain_write_errors, write_atomically
 
 METRICS_FILE = "metrics.jsonl"
 

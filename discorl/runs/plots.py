@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from discorl.errors import DiscorlError
-from discorl.runs.files import read_json, write_atomically
+from discorl.files import read_json, write_atomically
 from discorl.runs.metrics import read_metrics
 
 EPISODE_RETURN = "charts/episode_return"

@@ -83,10 +83,10 @@ class EpisodeTracker:
             self._lengths += self._started
             self._started[:] = True
             self._returns += reward
-            for env in end.nonzero().flatten().tolist():
-                episodes.append(
-                    Episode(float(self._returns[env]), int(self._lengths[env]))
-                )
+            episodes += [
+                Episode(float(total), int(length))
+                for total, length in zip(self._returns[end], self._lengths[end], strict=True)
+            ]
             self._returns[end] = 0
             self._lengths[end] = 0
         return episodes

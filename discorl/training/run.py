@@ -19,11 +19,11 @@ from typing import Any, Protocol
 import torch
 
 from discorl.errors import DiscorlError
+from discorl.files import read_json, write_json
 from discorl.rules.base import Metrics, UpdateRule
 from discorl.rules.disco import DiscoRule
 from discorl.rules.library import load_rule, save_rule
 from discorl.runs.checkpoint import load_latest, save_checkpoint
-from discorl.runs.files import read_json, write_json
 from discorl.runs.metrics import MetricsWriter, read_metrics
 from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
 from discorl.training.config import TrainConfig
@@ -36,7 +36,7 @@ CURVE_FILE = "curve.png"
 CHECKPOINTS = "checkpoints"
 
 
-class Interrupted(Exception):  # noqa: N818  # not an error: the user asked
+class Interrupted(Exception):
     """A signal asked the run to stop; a checkpoint was made."""
 
     def __init__(self, signum: int, folder: Path, step: int) -> None:
@@ -67,7 +67,9 @@ class Observer(Protocol):
         ...
 
 
-def start_run(config: TrainConfig, folder: Path, observer: Observer | None = None) -> dict[str, Any]:
+def start_run(
+    config: TrainConfig, folder: Path, observer: Observer | None = None
+) -> dict[str, Any]:
     """Train from the beginning in a new folder and return what `result.json` holds."""
     if (folder / CONFIG_FILE).exists():
         raise DiscorlError(

@@ -40,9 +40,7 @@ class Trainer:
         self.env: Environment = make_environment(config.env, config.num_envs, self.device)
         self.learner = self._make_learner()
         self.learner_step = (
-            torch.compile(self.learner.step, dynamic=False)
-            if config.compile
-            else self.learner.step
+            torch.compile(self.learner.step, dynamic=False) if config.compile else self.learner.step
         )
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.state: LearnerState = self.learner.init(self.generator)
@@ -93,9 +91,7 @@ class Trainer:
 
     def evaluate(self, greedy: bool, episodes: int | None = None) -> Evaluation:
         """Play whole episodes on environments of their own; training is not touched."""
-        env = make_environment(
-            self.config.env, episodes or self.config.eval_episodes, self.device
-        )
+        env = make_environment(self.config.env, episodes or self.config.eval_episodes, self.device)
         seed = _EVALUATION_SEED + self.config.seed
         return evaluate(self.learner.agent, self.state.params, env, seed, greedy)
 

@@ -22,13 +22,13 @@ def explain_write_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiscorlError(
-                f"no space left on the disk while writing {path}. Earlier checkpoints are "
-                "intact: free some space, then resume the run."
+                f"{path} cannot be written: no space left on the disk. Nothing earlier was lost: "
+                "free some space and go on."
             ) from error
-        raise DiscorlError(f"cannot write {path}: {error.strerror or error}") from error
+        raise DiscorlError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file beside `path`, flush it to the disk, then rename it to `path`."""
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
