@@ -22,10 +22,10 @@ def explain_write_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiscorlError(
-                f"{path} cannot be written: no space left on the disk. Nothing earlier was lost: "
-                "free some space and go on."
+                f"{path}: cannot be written: No space left on the disk. What was there before is "
+                "intact: free some space and go on."
             ) from error
-        raise DiscorlError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise DiscorlError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:

@@ -149,8 +149,13 @@ class TestRoundTrip:
 
 class TestWriting:
     def test_folder_that_is_not_there(self, tmp_path: Path, tiny_rule: DiscoRule) -> None:
-        with pytest.raises(DiscorlError, match=r"gone/rule.npz: cannot be written: No such file"):
-            write_rule(tiny_rule, tmp_path / "gone" / "rule.npz")
+        write_rule(tiny_rule, tmp_path / "new" / "rule.npz")
+        assert same_params(read_rule(tmp_path / "new" / "rule.npz"), tiny_rule)
+
+    def test_file_in_place_of_a_folder(self, tmp_path: Path, tiny_rule: DiscoRule) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(DiscorlError, match=r"file/rule.npz: cannot be written"):
+            write_rule(tiny_rule, tmp_path / "file" / "rule.npz")
 
     def test_full_disk_leaves_the_old_file(
         self, rule_file: Path, tiny_rule: DiscoRule, monkeypatch: pytest.MonkeyPatch

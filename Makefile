@@ -1,0 +1,45 @@
+# Every target makes its own virtual environment first; nothing is done twice.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
+
+.PHONY: train test slow lint types bench clean help
+
+help:
+	@echo "make train   train an agent on Catch and draw its learning curve (about two minutes)"
+	@echo "make test    run the tests"
+	@echo "make slow    run the learning runs among the tests (minutes)"
+	@echo "make lint    check style and types"
+	@echo "make bench   time a learner step against disco-torch in one run"
+
+train: $(STAMP)
+	$(BIN)/discorl train catch --seed 0
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+slow: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m slow
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(BENCH_STAMP)
+	$(BIN)/discorl bench learner
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(BENCH_STAMP): $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt disco-torch
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
