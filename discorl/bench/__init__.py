@@ -1,0 +1,1 @@
+"""Benchmarks: us and a peer in one run, as ratios, because machines are shared and noisy."""

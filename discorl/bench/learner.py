@@ -1,0 +1,134 @@
+"""A learner step at the published setting, against disco-torch and the machine's own limit.
+
+8 x 8 Catch, 64 trajectories of 29 stored steps, MLP 512-512, LSTM 128. The step's matrix
+products are 19.1 GFLOP; `limit` is what they take at this machine's measured speed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from discorl.bench.machine import MatrixProduct, Stopwatch, peak_memory, run_worker
+from discorl.bench.peer import Peer
+from discorl.rollout import Rollout
+from discorl.rules.disco import DiscoRule
+from discorl.runtime import tune_process
+from discorl.training.actor import act
+from discorl.training.config import TrainConfig
+from discorl.training.trainer import Trainer
+
+GFLOP = 19.1
+_MEMORY_STEPS = 5
+
+
+def bench_learner(
+    rule: DiscoRule, weights: Path, rounds: int, with_peer: bool, with_compile: bool
+) -> dict[str, Any]:
+    """Time everything round by round and return the figures."""
+    trainer, batch = _experience(rule)
+    product = MatrixProduct()
+    subjects: dict[str, Callable[[], object]] = {"eager": _stepper(trainer, batch, False)}
+    if with_compile:
+        subjects["compiled"] = _stepper(trainer, batch, True)
+    peer = Peer(batch, weights) if with_peer else None
+    if peer is not None:
+        subjects["disco-torch"] = peer.step
+    subjects["acting"] = _actor(trainer)
+    subjects["matrix product"] = product
+    seconds = Stopwatch(subjects).run(rounds)
+
+    config = trainer.config
+    gflops = product.gflops(seconds["matrix product"])
+    limit = GFLOP / gflops
+    env_steps = config.num_envs * config.rollout_length
+    figures: dict[str, Any] = {
+        "threads": torch.get_num_threads(),
+        "rounds": rounds,
+        "matrix_gflops": gflops,
+        "limit_ms": 1e3 * limit,
+        "eager_ms": 1e3 * seconds["eager"],
+        "eager_over_limit": seconds["eager"] / limit,
+        "actor_env_steps_per_second": env_steps / seconds["acting"],
+        "acting_share_of_step": seconds["acting"] / (seconds["acting"] + seconds["eager"]),
+        "replay_bytes_per_step": trainer.replay.spec.bytes_per_step(),
+        "peak_memory_mib": run_worker("discorl.bench.learner", "ours", str(weights)),
+    }
+    if with_compile:
+        figures["compiled_ms"] = 1e3 * seconds["compiled"]
+        figures["compiled_over_limit"] = seconds["compiled"] / limit
+    if peer is not None:
+        figures |= _peer_figures(peer, weights, seconds, figures)
+    return figures
+
+
+def _peer_figures(
+    peer: Peer, weights: Path, seconds: dict[str, float], ours: dict[str, Any]
+) -> dict[str, Any]:
+    bytes_per_step = peer.bytes_per_step()
+    figures: dict[str, Any] = {
+        "peer_ms": 1e3 * seconds["disco-torch"],
+        "peer_replay_bytes_per_step": bytes_per_step,
+        "replay_ratio": bytes_per_step / ours["replay_bytes_per_step"],
+        "peer_peak_memory_mib": run_worker("discorl.bench.learner", "peer", str(weights)),
+        "speedup_eager": seconds["disco-torch"] / seconds["eager"],
+    }
+    if "compiled" in seconds:
+        figures["speedup_compiled"] = seconds["disco-torch"] / seconds["compiled"]
+    return figures
+
+
+def _experience(rule: DiscoRule) -> tuple[Trainer, Rollout]:
+    """A trainer at the published setting, and a batch of what its agent lives through."""
+    trainer = Trainer(TrainConfig(rule=rule.name), rule)
+    while trainer.replay.size < trainer.config.batch_size:
+        trainer.train_step()
+    return trainer, trainer.replay.sample(trainer.config.batch_size, trainer.generator)
+
+
+def _stepper(trainer: Trainer, batch: Rollout, compiled: bool) -> Callable[[], object]:
+    step = trainer.learner.step
+    if compiled:
+        step = torch.compile(step, dynamic=False)
+    state = trainer.state
+
+    def run() -> float:
+        nonlocal state
+        state, metrics = step(state, batch)
+        return float(metrics["total_loss"])
+
+    return run
+
+
+def _actor(trainer: Trainer) -> Callable[[], object]:
+    def run() -> None:
+        _, trainer.time_step = act(
+            trainer.learner.agent,
+            trainer.state.params,
+            trainer.env,
+            trainer.time_step,
+            trainer.config.rollout_length,
+            trainer.generator,
+        )
+
+    return run
+
+
+def _measure_memory(who: str, weights: Path) -> float:
+    from discorl.rules.formats import read_rule
+
+    tune_process()
+    trainer, batch = _experience(read_rule(weights))
+    step = _stepper(trainer, batch, False) if who == "ours" else Peer(batch, weights).step
+    for _ in range(_MEMORY_STEPS):
+        step()
+    return peak_memory()
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure_memory(sys.argv[1], Path(sys.argv[2]))))

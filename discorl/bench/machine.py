@@ -1,0 +1,71 @@
+"""What this machine can do: the yardstick that step times are compared with."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import torch
+
+from discorl.errors import DiscorlError
+
+_MATRIX = 2048
+
+
+class MatrixProduct:
+    """Times float32 products of large square matrices, to be called between other timings."""
+
+    def __init__(self) -> None:
+        self._a = torch.randn(_MATRIX, _MATRIX)
+        self._b = torch.randn(_MATRIX, _MATRIX)
+
+    def __call__(self) -> None:
+        torch.mm(self._a, self._b)
+
+    @staticmethod
+    def gflops(seconds: float) -> float:
+        """Speed if one product takes so long."""
+        return 2 * _MATRIX**3 / seconds / 1e9
+
+
+@dataclass
+class Stopwatch:
+    """Times several things in turn, round after round, so that all meet the same noise."""
+
+    subjects: dict[str, Callable[[], object]]
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    def run(self, rounds: int, warmup: int = 2) -> dict[str, float]:
+        """Median seconds of each subject."""
+        for subject in self.subjects.values():
+            for _ in range(warmup):
+                subject()
+        for _ in range(rounds):
+            for name, subject in self.subjects.items():
+                started = time.perf_counter()
+                subject()
+                self.seconds.setdefault(name, []).append(time.perf_counter() - started)
+        return {name: median(times) for name, times in self.seconds.items()}
+
+
+def peak_memory() -> float:
+    """Largest resident size of this process so far, in MiB."""
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kilobytes / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def run_worker(module: str, *args: str) -> Any:
+    """Run a module in a fresh process and return the JSON on its last line of output."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *args], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise DiscorlError(f"{module} {' '.join(args)} failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])

@@ -1,0 +1,76 @@
+"""`discorl bench`: how fast, measured beside a peer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from discorl.errors import DiscorlError
+from discorl.rules.disco import DiscoRule
+from discorl.rules.library import load_rule, save_rule
+from discorl.runtime import tune_process
+
+
+@dataclass(frozen=True)
+class BenchLearner:
+    """A learner step at the published setting against disco-torch, ratio last."""
+
+    rule: str = "disco103"
+    """A discovered rule of Disco103's sizes. Without it here, `--rule random` times as well."""
+    rounds: int = 15
+    """How often each is timed; medians are reported."""
+    peer: bool = True
+    """Time disco-torch too (extra `bench`)."""
+    compile: bool = True
+    """Time the compiled step too: a minute or two to compile."""
+    json: bool = False
+    """Print JSON on standard output."""
+
+    def run(self) -> int:
+        """Measure and print."""
+        from discorl.bench.learner import bench_learner
+
+        if self.rounds < 10:
+            raise DiscorlError("--rounds: at least 10, or the medians mean little")
+        tune_process()
+        rule = DiscoRule.random() if self.rule == "random" else load_rule(self.rule)
+        if not isinstance(rule, DiscoRule):
+            raise DiscorlError(f"--rule {self.rule}: expected a discovered rule")
+        with TemporaryDirectory() as folder:
+            weights = Path(folder) / "rule.npz"
+            save_rule(rule, weights)
+            with Console(stderr=True).status("timing, round by round"):
+                figures = bench_learner(rule, weights, self.rounds, self.peer, self.compile)
+        if self.json:
+            print(json.dumps(figures))
+        else:
+            print_figures(figures)
+        return 0
+
+
+@dataclass(frozen=True)
+class BenchCommand:
+    """Time a learner step against disco-torch and this machine's limit."""
+
+    what: Annotated[BenchLearner, tyro.conf.subcommand("learner")]
+
+    def run(self) -> int:
+        """Run the chosen benchmark."""
+        return self.what.run()
+
+
+def print_figures(figures: dict[str, Any]) -> None:
+    """A table, figure by figure."""
+    table = Table("figure", "value")
+    table.columns[1].justify = "right"
+    for name, value in figures.items():
+        text = f"{value:,.3f}" if isinstance(value, float) and value < 100 else f"{value:,.0f}"
+        table.add_row(name.replace("_", " "), text)
+    Console().print(table)
