@@ -81,12 +81,14 @@ class Replay:
                 f"got {list(rollout.actions.shape)}"
             )
         slots = (torch.arange(batch, device=rollout.actions.device) + self._next) % self.capacity
-        for name, tensor in flatten(rollout).items():
+        given = flatten(rollout)
+        for name, tensor in given.items():
             if tensor.shape[2:] != stored[name].shape[2:]:
                 raise ValueError(
                     f"{name}: expected steps of shape {list(stored[name].shape[2:])}, "
                     f"got {list(tensor.shape[2:])}"
                 )
+        for name, tensor in given.items():
             stored[name].index_copy_(1, slots, tensor.to(stored[name].dtype))
         self._next = (self._next + batch) % self.capacity
         self.size = min(self.size + batch, self.capacity)

@@ -122,6 +122,8 @@ class HeadSpec:
     """Heads for every action: their output is [A, *shape]."""
     loss_only: frozenset[str] = frozenset()
     """Action heads that the rule's loss reads but its targets do not."""
+    value_range: Mapping[str, float] = field(default_factory=dict)
+    """Heads that are categorical values over even bins of [-x, x] -> x."""
 
     def for_targets(self) -> HeadSpec:
         """The heads that the rule's targets read."""

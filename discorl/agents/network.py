@@ -17,6 +17,9 @@ from discorl.agents.torsos import MLPTorso
 from discorl.layers import Params, initial_linear, lstm_cell
 from discorl.rollout import AgentOutputs, HeadSpec, Observation, TakenOutputs
 
+_LEAST_LOGIT = -10.0
+"""Bins far from zero start unlikely, but within a learner's reach."""
+
 
 @dataclass(frozen=True)
 class NetworkConfig:
@@ -34,6 +37,9 @@ class NetworkConfig:
     """Initial deviation of the state heads' weights."""
     action_head_std: float | None = None
     """Initial deviation of the action heads' last weights; by default 1 / sqrt(fan-in)."""
+    value_width: float | None = None
+    """Categorical values start as a bell of this width, in squashed units, around zero; by
+    default as good as uniform, which makes a newborn agent's values large noise."""
 
 
 class Network:
@@ -72,6 +78,12 @@ class Network:
             weights, biases = initial_linear(fan_in, fan_out, generator, std)
             params[f"{name}.weight"] = weights.t().contiguous()
             params[f"{name}.bias"] = biases
+        if self.config.value_width is not None:
+            for head, largest in self.heads.value_range.items():
+                name = f"head.{head}" if head in self.heads.state else f"model.{head}.1"
+                params[f"{name}.bias"] = _bell(
+                    params[f"{name}.bias"], largest, self.config.value_width
+                )
         return params
 
     def policy(self, params: Params, observations: Observation) -> Tensor:
@@ -165,6 +177,12 @@ class Network:
 def _linear(params: Params, name: str, x: Tensor) -> Tensor:
     """[..., in] -> [..., out]; weights lie as in `nn.Linear`, which is fast for odd sizes too."""
     return torch.nn.functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
+
+
+def _bell(bias: Tensor, largest: float, width: float) -> Tensor:
+    """Logits [N] of a normal distribution around zero over even bins of [-largest, largest]."""
+    bins = torch.linspace(-largest, largest, len(bias), dtype=bias.dtype, device=bias.device)
+    return (-0.5 * (bins / width).square()).clamp(min=_LEAST_LOGIT)
 
 
 def _output_size(torso: nn.Module) -> int:

@@ -81,7 +81,8 @@ class ActorCritic:
     def heads(self, num_actions: int) -> HeadSpec:
         """A policy and a value."""
         bins = self.num_bins if self.categorical_value else 1
-        return HeadSpec(state={"logits": (num_actions,), "v": (bins,)})
+        value_range = {"v": self.max_abs_value} if self.categorical_value else {}
+        return HeadSpec({"logits": (num_actions,), "v": (bins,)}, value_range=value_range)
 
     def initial_state(self, dtype: torch.dtype, device: torch.device | str) -> ActorCriticState:
         """Moving averages that have seen nothing."""

@@ -139,6 +139,7 @@ class DiscoRule:
                 "q": (self.config.num_bins,),
             },
             loss_only=frozenset({"aux_pi"}),
+            value_range={"q": self.config.max_abs_value},
         )
 
     def initial_state(self, dtype: torch.dtype, device: torch.device | str) -> DiscoState:

@@ -57,6 +57,8 @@ class TrainConfig:
     """Initial deviation of the state heads' weights."""
     action_head_std: float | None = None
     """Initial deviation of the action heads' last weights; by default 1 / sqrt(fan-in)."""
+    value_width: float | None = None
+    """Width around zero that categorical values start with; by default nearly uniform."""
 
     device: str = "cpu"
     """Where everything is computed: cpu, cuda, cuda:1, ..."""

@@ -1,0 +1,276 @@
+"""The trainer's step: reproducible, restorable, and careful with what it is fed."""
+
+import pytest
+import torch
+
+from discorl.envs import TimeStep
+from discorl.errors import DiscorlError
+from discorl.rules.actor_critic import ActorCritic
+from discorl.training import trainer as trainer_module
+from discorl.training.config import TrainConfig
+from discorl.training.presets import make_config
+from discorl.training.trainer import Trainer
+
+ACTOR_CRITIC = ActorCritic(num_bins=21, max_abs_value=10.0)
+
+
+def config(**settings):
+    small = {
+        "env": "catch:rows=5,columns=5",
+        "torso": (16, 16),
+        "model_size": 8,
+        "head_hidden": 8,
+        "batch_size": 8,
+        "num_envs": 2,
+        "rollout_length": 9,
+        "replay_capacity": 16,
+        "learning_rate": 1e-3,
+    }
+    return TrainConfig(**(small | settings))
+
+
+@pytest.fixture(params=["disco", "actor_critic"])
+def rule(request, tiny_rule):
+    return ACTOR_CRITIC if request.param == "actor_critic" else tiny_rule
+
+
+def run(trainer, steps):
+    """Metrics of every step as numbers."""
+    records = []
+    for _ in range(steps):
+        metrics = trainer.train_step()
+        records.append(metrics and {name: value.item() for name, value in metrics.items()})
+    return records
+
+
+def same_tensors(one, other):
+    return list(one) == list(other) and all(torch.equal(t, other[n]) for n, t in one.items())
+
+
+def test_a_seed_fixes_a_run(rule):
+    first, again = Trainer(config(), rule), Trainer(config(), rule)
+    assert run(first, 12) == run(again, 12)
+    assert same_tensors(first.checkpoint().tensors, again.checkpoint().tensors)
+
+
+def test_other_seeds_differ_from_the_start(rule):
+    first, other = Trainer(config(), rule), Trainer(config(seed=1), rule)
+    name = "head.logits.weight"
+    assert not torch.equal(first.state.params[name], other.state.params[name])
+    assert run(first, 8) != run(other, 8)
+
+
+def test_the_global_generator_is_neither_used_nor_changed(rule):
+    torch.manual_seed(1)
+    first = Trainer(config(), rule)
+    records = run(first, 6)
+    state = torch.get_rng_state()
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    other = Trainer(config(), rule)
+    # MLP layers may draw before they are overwritten; results must not depend on it.
+    assert run(other, 6) == records
+    assert state.shape == before.shape
+
+
+@pytest.mark.parametrize("cut", [0, 2, 5, 11])
+def test_a_restored_trainer_goes_on_bit_for_bit(rule, cut):
+    whole = Trainer(config(), rule)
+    run(whole, cut)
+    saved = whole.checkpoint()
+    tensors = {name: t.clone() for name, t in saved.tensors.items()}
+    rest = run(whole, 9)
+    other = Trainer(config(), rule)
+    run(other, 1)  # What it did before must not matter.
+    fresh = Trainer(config(), rule)
+    fresh.restore(type(saved)(saved.step, tensors, saved.values))
+    assert fresh.step == cut
+    assert run(fresh, 9) == rest
+    assert same_tensors(fresh.checkpoint().tensors, whole.checkpoint().tensors)
+    assert (fresh.episodes, list(fresh.recent)) == (whole.episodes, list(whole.recent))
+
+
+def test_restoring_forgets_what_came_before():
+    one, other = Trainer(config(), ACTOR_CRITIC), Trainer(config(seed=5), ACTOR_CRITIC)
+    run(one, 6)
+    run(other, 6)
+    saved = one.checkpoint()
+    other.restore(saved)
+    assert list(other.recent) == list(one.recent)
+    assert other.episodes == one.episodes
+
+
+def test_a_checkpoint_is_not_changed_by_training_on():
+    trainer = Trainer(config(), ACTOR_CRITIC)
+    run(trainer, 20)  # The replay is full: its tensors could be handed out as they are.
+    saved = trainer.checkpoint()
+    before = {name: t.clone() for name, t in saved.tensors.items()}
+    seconds = dict(saved.values["seconds"])
+    run(trainer, 2)
+    assert same_tensors(saved.tensors, before)
+    assert saved.values["seconds"] == seconds
+
+
+@pytest.mark.parametrize(
+    "other", [{"torso": (8, 16)}, {"num_envs": 4}, {"rollout_length": 5}, {"env": "catch"}]
+)
+def test_a_checkpoint_of_another_run_is_refused(other):
+    saved = Trainer(config(), ACTOR_CRITIC)
+    run(saved, 3)
+    with pytest.raises(DiscorlError, match="does not fit this run"):
+        Trainer(config(**other), ACTOR_CRITIC).restore(saved.checkpoint())
+
+
+def test_learning_waits_for_a_batch():
+    records = run(Trainer(config(), ACTOR_CRITIC), 6)
+    # Two trajectories a step, eight wanted.
+    assert [r is None for r in records] == [True, True, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("fraction", "envs", "fresh"), [(1.0, 2, 0), (0.75, 2, 2), (0.5, 5, 4), (0.0, 8, 8)]
+)
+def test_fresh_trajectories_are_in_the_batch(fraction, envs, fresh, monkeypatch):
+    trainer = Trainer(config(replay_fraction=fraction, num_envs=envs), ACTOR_CRITIC)
+    batches, rollouts = [], []
+    step, add = trainer.learner_step, trainer.replay.add
+    monkeypatch.setattr(
+        trainer, "learner_step", lambda state, batch: batches.append(batch) or step(state, batch)
+    )
+    monkeypatch.setattr(trainer.replay, "add", lambda r: rollouts.append(r) or add(r))
+    for _ in range(8):
+        seen = len(batches)
+        trainer.train_step()
+        if len(batches) == seen:
+            continue
+        batch, newest = batches[-1], rollouts[-1]
+        assert batch.actions.shape == (9, 8)
+        for name in ("observations", "actions", "rewards", "discounts", "logits"):
+            assert torch.equal(getattr(batch, name)[:, :fresh], getattr(newest, name)[:, :fresh])
+        stored = torch.cat([r.logits for r in rollouts], dim=1)
+        for b in range(fresh, 8):
+            matches = (stored == batch.logits[:, b : b + 1]).all(dim=2).all(dim=0)
+            assert matches.any()
+    assert len(batches) >= 5
+
+
+def test_the_batch_must_be_possible():
+    with pytest.raises(DiscorlError, match="wants 4 new trajectories a step, but 2"):
+        config(replay_fraction=0.5)
+    with pytest.raises(DiscorlError, match="--replay-capacity 4: expected room for a batch"):
+        config(replay_capacity=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("steps", 0),
+        ("num_envs", 0),
+        ("rollout_length", 1),
+        ("learning_rate", 0.0),
+        ("learning_rate", float("nan")),
+        ("replay_fraction", 1.5),
+        ("torso", ()),
+        ("checkpoint_every", 0),
+        ("keep_checkpoints", 0),
+    ],
+)
+def test_senseless_settings_name_their_flag(name, value):
+    with pytest.raises(DiscorlError, match="--" + name.replace("_", "-")):
+        config(**{name: value})
+
+
+def test_a_config_comes_back_from_json():
+    before = config(seed=7, action_head_std=0.5)
+    assert TrainConfig.from_json(before.to_json()) == before
+    with pytest.raises(DiscorlError, match=r"unknown training setting 'stpes'.*steps"):
+        TrainConfig.from_json({"stpes": 3})
+
+
+def test_presets_depend_on_the_rule():
+    assert make_config(rule="actor_critic").torso == (64, 32, 32)
+    assert make_config(rule="actor_critic", torso=(4,)).torso == (4,)
+    assert make_config(env="catch:rows=5", steps=3).steps == 3
+
+
+class Faulty:
+    """An environment whose reward is broken from one step on."""
+
+    num_actions, observation_shape = 3, (2,)
+
+    def __init__(self, num_envs, bad_call, value):
+        self.num_envs, self.bad_call, self.value, self.calls = num_envs, bad_call, value, 0
+
+    def reset(self, seed):
+        return self._give(0.0)
+
+    def step(self, actions):
+        self.calls += 1
+        return self._give(self.value if self.calls >= self.bad_call else 0.0)
+
+    def state_dict(self):
+        return {"calls": torch.tensor(self.calls)}
+
+    def load_state_dict(self, state):
+        self.calls = int(state["calls"])
+
+    def _give(self, reward):
+        rewards = torch.zeros(self.num_envs)
+        rewards[-1] = reward
+        return TimeStep(torch.zeros(self.num_envs, 2), rewards, torch.ones(self.num_envs))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_reward_that_is_not_finite_names_environment_and_step(monkeypatch, value):
+    # Nine calls a step: the fifth call of the third one.
+    monkeypatch.setattr(
+        trainer_module, "make_environment", lambda spec, n, device: Faulty(n, 23, value)
+    )
+    trainer = Trainer(config(env="faulty:x=1"), ACTOR_CRITIC)
+    run(trainer, 2)
+    with pytest.raises(DiscorlError, match=r"'faulty:x=1' gave a reward .*not finite at step 3"):
+        trainer.train_step()
+    # Nothing of it was stored.
+    assert trainer.replay.size == 4
+
+
+def test_evaluation_does_not_touch_training(rule):
+    watched, plain = Trainer(config(), rule), Trainer(config(), rule)
+    for _ in range(6):
+        run(watched, 1)
+        run(plain, 1)
+        watched.evaluate(greedy=True, episodes=3)
+        watched.evaluate(greedy=False, episodes=3)
+    assert same_tensors(watched.checkpoint().tensors, plain.checkpoint().tensors)
+    assert watched.evaluate(greedy=True, episodes=7).episodes == 7
+
+
+def test_environment_steps_are_counted():
+    trainer = Trainer(config(), ACTOR_CRITIC)
+    run(trainer, 5)
+    assert trainer.env_steps == 5 * 9 * 2
+    # 45 stored steps, of which the first is a start: 44 outcomes of episodes of four.
+    assert trainer.episodes == 2 * 11
+    assert len(trainer.recent) == 22
+
+
+def test_an_unknown_device_is_said():
+    with pytest.raises(DiscorlError, match="--device gpu9 cannot be used here"):
+        Trainer(config(device="gpu9"), ACTOR_CRITIC)
+
+
+def test_a_cosine_schedule_ends_with_the_run():
+    trainer = Trainer(config(learning_rate_schedule="cosine", steps=40), ACTOR_CRITIC)
+    schedule = trainer.learner.optimiser.schedule
+    assert float(schedule(torch.tensor(0))) == pytest.approx(1e-3)
+    assert float(schedule(torch.tensor(40))) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.slow
+def test_actor_critic_learns_catch():
+    settings = {"learning_rate": 5e-4, "torso": (64, 32, 32), "batch_size": 64, "num_envs": 8}
+    trainer = Trainer(
+        config(rollout_length=29, replay_capacity=1024, **settings), ActorCritic()
+    )
+    run(trainer, 600)
+    assert trainer.evaluate(greedy=True, episodes=200).mean_return > 0.8
