@@ -14,7 +14,7 @@ from torch import Tensor
 from discorl.agents.base import Agent
 from discorl.layers import Params
 from discorl.optim import AdamState, ClippedAdam, apply_updates, global_norm
-from discorl.rollout import Rollout
+from discorl.rollout import AgentOutputs, Rollout, TakenOutputs
 from discorl.rules.base import Metrics, UpdateRule
 
 _MASK_EPS = 1e-8
@@ -85,41 +85,101 @@ def learner_step(
     Returns:
       The agent after, and scalar metrics.
     """
-    transitions = rollout.transitions()
-    params = state.params if differentiable else _leaves(state.params)
-    outputs, taken = agent.learn(params, rollout.observations, transitions.actions, differentiable)
-    target_outputs = None
-    if state.target_params is not None:
-        with torch.set_grad_enabled(differentiable):
-            target_outputs = agent.outputs(
-                state.target_params, rollout.observations, for_targets=True
-            )
-    targets, rule_state = rule.targets(
-        outputs, target_outputs, transitions, state.rule, differentiable
-    )
-    loss_per_step, metrics = rule.loss(taken, targets, transitions)
-    mask = rollout.loss_mask()
-    loss = (loss_per_step * mask).sum() / (mask.sum() + _MASK_EPS)
+    update = learner_update(state, rollout, rule, agent, optimiser, differentiable)
+    return update.state, update.metrics
+
+
+@dataclass(frozen=True)
+class LearnerUpdate:
+    """A learner step with its insides, for those who look closer."""
+
+    state: LearnerState
+    metrics: Metrics
+    targets: Any
+    """What the rule asked for."""
+    outputs: AgentOutputs
+    """The agent on the rollout, before the update."""
+    grads: dict[str, Tensor]
+
+
+def learner_update(
+    state: LearnerState,
+    rollout: Rollout,
+    rule: UpdateRule,
+    agent: Agent,
+    optimiser: ClippedAdam,
+    differentiable: bool = False,
+) -> LearnerUpdate:
+    """`learner_step`, and all that it computed on the way."""
+    actions = rollout.actions[:-1]
+    if differentiable:
+        # The loss is differentiated by its own view of the parameters: the targets, which
+        # depend on the parameters too, count as constants in the update, though not beyond it.
+        params = {name: p.view_as(p) for name, p in state.params.items()}
+        outputs = agent.outputs(state.params, rollout.observations, for_targets=True)
+        taken = agent.taken(params, rollout.observations, actions)
+    else:
+        params = {name: p.detach().requires_grad_() for name, p in state.params.items()}
+        outputs, taken = agent.learn(params, rollout.observations, actions)
+    targets, rule_state = rule_targets(state, rollout, outputs, rule, agent, differentiable)
+    loss, metrics = masked_loss(taken, targets, rollout, rule)
     grads = _gradients(loss, params, create_graph=differentiable)
     with torch.set_grad_enabled(differentiable):
-        updates, optimiser_state = optimiser.update(grads, state.optimiser, params)
-        new_state = LearnerState(
-            params=apply_updates(params, updates),
-            target_params=_follow(state.target_params, params, rule.target_params_decay),
-            optimiser=optimiser_state,
-            rule=rule_state,
-        )
+        new_state, updates = apply_gradients(state, grads, rule_state, rule, optimiser)
     with torch.no_grad():
         metrics = metrics | {
             "total_loss": loss.detach(),
             "global_gradient_norm": global_norm(grads),
             "global_update_norm": global_norm(updates),
         }
-    return new_state, metrics
+    return LearnerUpdate(new_state, metrics, targets, outputs, grads)
 
 
-def _leaves(params: Params) -> dict[str, Tensor]:
-    return {name: p.detach().requires_grad_() for name, p in params.items()}
+def rule_targets(
+    state: LearnerState,
+    rollout: Rollout,
+    outputs: AgentOutputs,
+    rule: UpdateRule,
+    agent: Agent,
+    differentiable: bool,
+) -> tuple[Any, Any]:
+    """What the rule asks for, given the agent's outputs, and the rule's new memory."""
+    target_outputs = None
+    with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
+        if state.target_params is not None:
+            target_outputs = agent.outputs(
+                state.target_params, rollout.observations, for_targets=True
+            )
+        return rule.targets(
+            outputs, target_outputs, rollout.transitions(), state.rule, differentiable
+        )
+
+
+def masked_loss(
+    taken: TakenOutputs, targets: Any, rollout: Rollout, rule: UpdateRule
+) -> tuple[Tensor, Metrics]:
+    """The mean loss [] over steps that count, and the rule's metrics."""
+    loss_per_step, metrics = rule.loss(taken, targets, rollout.transitions())
+    mask = rollout.loss_mask()
+    return (loss_per_step * mask).sum() / (mask.sum() + _MASK_EPS), metrics
+
+
+def apply_gradients(
+    state: LearnerState,
+    grads: Params,
+    rule_state: Any,
+    rule: UpdateRule,
+    optimiser: ClippedAdam,
+) -> tuple[LearnerState, dict[str, Tensor]]:
+    """The agent after an update, and the update."""
+    updates, optimiser_state = optimiser.update(grads, state.optimiser, state.params)
+    new_state = LearnerState(
+        params=apply_updates(state.params, updates),
+        target_params=_follow(state.target_params, state.params, rule.target_params_decay),
+        optimiser=optimiser_state,
+        rule=rule_state,
+    )
+    return new_state, updates
 
 
 def _gradients(loss: Tensor, params: Params, create_graph: bool) -> dict[str, Tensor]:

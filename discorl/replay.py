@@ -104,7 +104,10 @@ class Replay:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The stored trajectories and the ring's position."""
-        filled = tree_map(lambda stored: stored[:, : self.size].contiguous(), self._data)
+        filled = tree_map(
+            lambda stored: stored[:, : self.size].clone(memory_format=torch.contiguous_format),
+            self._data,
+        )
         return {**flatten(filled), "position": torch.tensor([self.size, self._next])}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

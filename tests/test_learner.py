@@ -219,7 +219,9 @@ def test_float32_is_close_to_float64(rule, tiny_rule):
     rough = tree_map(lambda t: t.float() if t.is_floating_point() else t, state)
     _, rough_metrics = single_learner.step(rough, batch().to(torch.float32))
     for name in ("total_loss", "global_gradient_norm"):
-        torch.testing.assert_close(rough_metrics[name].double(), metrics[name], rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(
+            rough_metrics[name].double(), metrics[name], rtol=1e-3, atol=1e-4
+        )
     assert precise.params
 
 

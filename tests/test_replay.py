@@ -20,9 +20,9 @@ def rollout(*tags, length=LENGTH, shape=(2, 3), actions=4):
     """Trajectories that carry their tag in every field."""
     row = torch.tensor(tags, dtype=torch.float32).expand(length, len(tags))
     return Rollout(
-        observations=row.to(torch.uint8).reshape(*row.shape, *[1] * len(shape)).expand(
-            *row.shape, *shape
-        ),
+        observations=row.to(torch.uint8)
+        .reshape(*row.shape, *[1] * len(shape))
+        .expand(*row.shape, *shape),
         actions=row.long(),
         rewards=row + torch.arange(length).unsqueeze(1) / 10,
         discounts=torch.ones(length, len(tags)),
@@ -34,9 +34,9 @@ def tags_of(batch):
     """The tags of a batch, after checking that no trajectory is a mixture."""
     tags = batch.actions[0]
     assert torch.equal(batch.actions, tags.expand_as(batch.actions))
-    assert torch.equal(batch.observations.float(), tags.float().reshape(1, -1, 1, 1).expand_as(
-        batch.observations
-    ))
+    assert torch.equal(
+        batch.observations.float(), tags.float().reshape(1, -1, 1, 1).expand_as(batch.observations)
+    )
     assert torch.equal(batch.logits[..., 0], tags.float().expand(LENGTH, -1))
     times = torch.arange(LENGTH).unsqueeze(1) / 10
     assert torch.equal(batch.rewards, tags.float() + times)

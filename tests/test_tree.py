@@ -34,7 +34,13 @@ def example():
 
 def test_paths_and_values():
     leaves = flatten(example())
-    assert list(leaves) == ["inner/count", "inner/table/gate.w", "inner/table/b", "pair/0", "pair/1"]
+    assert list(leaves) == [
+        "inner/count",
+        "inner/table/gate.w",
+        "inner/table/b",
+        "pair/0",
+        "pair/1",
+    ]
     assert leaves["pair/0"].tolist() == [0, 1]
 
 

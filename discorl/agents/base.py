@@ -30,18 +30,12 @@ class Agent(Protocol):
         """Every head, for every action; or only those that a rule's targets read."""
         ...
 
+    def taken(self, params: Params, observations: Observation, actions: Tensor) -> TakenOutputs:
+        """What a rule's loss reads: T + 1 steps of observations, actions [T, B] of the first T."""
+        ...
+
     def learn(
-        self, params: Params, observations: Observation, actions: Tensor, differentiable: bool
+        self, params: Params, observations: Observation, actions: Tensor
     ) -> tuple[AgentOutputs, TakenOutputs]:
-        """One forward pass for both of a learner's needs.
-
-        Args:
-          observations: T + 1 steps.
-          actions: [T, B], taken in the first T.
-          differentiable: whether the first result carries gradient.
-
-        Returns:
-          What a rule's targets read (it may lack heads that only the loss reads), and what its
-          loss reads, with gradient.
-        """
+        """`outputs(..., for_targets=True)` without gradient and `taken` with it, in one pass."""
         ...

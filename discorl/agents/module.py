@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from discorl.layers import Params
 from discorl.rollout import AgentOutputs, HeadSpec, Observation, TakenOutputs
+from discorl.tree import tree_map
 
 
 class ModuleAgent:
@@ -36,12 +37,16 @@ class ModuleAgent:
         """Every head, for every action."""
         return AgentOutputs.from_dict(self._call(params, observations), self.heads)
 
+    def taken(self, params: Params, observations: Observation, actions: Tensor) -> TakenOutputs:
+        """See `Agent.taken`."""
+        return self.outputs(params, observations).taken(actions)
+
     def learn(
-        self, params: Params, observations: Observation, actions: Tensor, differentiable: bool
+        self, params: Params, observations: Observation, actions: Tensor
     ) -> tuple[AgentOutputs, TakenOutputs]:
         """See `Agent.learn`."""
         outputs = self.outputs(params, observations)
-        return outputs, outputs.taken(actions)
+        return tree_map(torch.Tensor.detach, outputs), outputs.taken(actions)
 
     def _call(self, params: Params, observations: Observation) -> Mapping[str, Tensor]:
         heads: Mapping[str, Tensor] = functional_call(self.module, dict(params), (observations,))

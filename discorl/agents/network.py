@@ -101,20 +101,29 @@ class Network:
             return AgentOutputs(state)
         return AgentOutputs(state, self._every_action(params, *self._root(params, features), heads))
 
-    def learn(
-        self, params: Params, observations: Observation, actions: Tensor, differentiable: bool
-    ) -> tuple[AgentOutputs, TakenOutputs]:
-        """See `Agent.learn`. The loss reads action heads at the taken action only, so only
-        those are differentiated; the others run without gradient unless asked for."""
+    def taken(self, params: Params, observations: Observation, actions: Tensor) -> TakenOutputs:
+        """See `Agent.taken`: action heads run for the taken action only."""
         features = self._torso(params, observations)
         state = self._state_heads(params, features)
         if not self.heads.action:
-            return AgentOutputs(state), TakenOutputs(state, {})
+            return TakenOutputs(state, {})
+        cell, gates = self._root(params, features)
+        return TakenOutputs(state, self._taken_action(params, cell[:-1], gates[:-1], actions))
+
+    def learn(
+        self, params: Params, observations: Observation, actions: Tensor
+    ) -> tuple[AgentOutputs, TakenOutputs]:
+        """See `Agent.learn`: torso, state heads and root are computed once for both."""
+        features = self._torso(params, observations)
+        state = self._state_heads(params, features)
+        detached = {name: head.detach() for name, head in state.items()}
+        if not self.heads.action:
+            return AgentOutputs(detached), TakenOutputs(state, {})
         cell, gates = self._root(params, features)
         taken = self._taken_action(params, cell[:-1], gates[:-1], actions)
-        with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
+        with torch.no_grad():
             every = self._every_action(params, cell, gates, self.heads.for_targets())
-        return AgentOutputs(state, every), TakenOutputs(state, taken)
+        return AgentOutputs(detached, every), TakenOutputs(state, taken)
 
     def _torso(self, params: Params, observations: Observation) -> Tensor:
         torso_params = {name: params[f"torso.{name}"] for name in self._torso_names}

@@ -81,6 +81,8 @@ class DiscoTargets:
     """[T, B]."""
     q_values: Tensor
     """[T + 1, B, A]: the agent's own."""
+    target_logits: Tensor
+    """[T, B, A]: the target network's policy."""
     mean_z: Tensor
     """[]: mean of the agent's z logits over all actions, for the metrics."""
 
@@ -218,6 +220,7 @@ class DiscoRule:
             normalized_qv_advantage=normalized_qv_advantage,
             normalized_q_td=td_average.scale(returns.q_td),
             q_values=q_values,
+            target_logits=target_outputs.logits[:-1].detach(),
             mean_z=outputs.action["z"][:-1].detach().mean(),
         )
         return targets, DiscoState(rnn, advantage_average, td_average)

@@ -51,6 +51,10 @@ def plot_curves(curves: list[Curve], path: Path, metric: str = EPISODE_RETURN) -
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     suffix = path.suffix.lstrip(".") or "png"
+    formats = figure.canvas.get_supported_filetypes()
+    if suffix not in formats:
+        plt.close(figure)
+        raise DiscorlError(f"{path}: cannot draw '{suffix}'; use one of {', '.join(formats)}")
     write_atomically(path, lambda p: figure.savefig(p, format=suffix, dpi=140))
     plt.close(figure)
 

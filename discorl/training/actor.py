@@ -54,8 +54,10 @@ def choose(logits: Tensor, generator: torch.Generator, greedy: bool = False) -> 
     """Actions [B] from logits [B, A]: sampled, or the likeliest."""
     if greedy:
         return logits.argmax(dim=-1)
+    # What `multinomial` does for one draw, without its check: a broken policy is reported by
+    # the metric that broke it, and on a GPU the check would abort the process.
     probs = torch.softmax(logits, dim=-1)
-    return torch.multinomial(probs, 1, generator=generator).squeeze(-1)
+    return (probs / torch.empty_like(probs).exponential_(generator=generator)).argmax(dim=-1)
 
 
 @dataclass(frozen=True)

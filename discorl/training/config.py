@@ -116,7 +116,10 @@ class TrainConfig:
         for name in values:
             if name not in known:
                 raise UnknownNameError("training setting", name, known)
-        return cls(**values)
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise DiscorlError(f"a setting has a value of the wrong type: {error}") from error
 
     def _check_batch(self) -> None:
         if self.fresh_trajectories > self.num_envs:

@@ -154,24 +154,23 @@ def _loop(
 ) -> None:
     """Train until the last step; log, evaluate and checkpoint on the way."""
     config = trainer.config
-    pending: list[tuple[int, Metrics]] = []
     clock = _Clock(trainer)
     while trainer.step < config.steps:
         metrics = trainer.train_step()
-        if metrics is not None:
-            pending.append((trainer.step, metrics))
         step = trainer.step
+        if metrics is not None:
+            trainer.unlogged.append((step, metrics))
         last = step == config.steps
-        if step % config.log_every == 0 or last:
-            record = _record(trainer, pending) | clock.record()
-            pending = []
-            if config.eval_every and (step % config.eval_every == 0):
+        evaluates = config.eval_every > 0 and step % config.eval_every == 0
+        if step % config.log_every == 0 or evaluates or last:
+            record = _record(trainer) | clock.record()
+            if evaluates:
                 record |= _evaluation_record(trainer)
             writer.write(step, record)
             if observer:
                 observer.progress(Progress(step, config.steps, record))
         if step % config.checkpoint_every == 0 or last or stop:
-            check_finite(pending)
+            check_finite(trainer.unlogged)
             save_checkpoint(folder / CHECKPOINTS, trainer.checkpoint(), config.keep_checkpoints)
         if stop:
             raise Interrupted(stop[0], folder, step)
@@ -183,7 +182,8 @@ def check_finite(pending: list[tuple[int, Metrics]]) -> dict[str, float]:
         return {}
     names = list(pending[0][1])
     # One transfer from the device for all metrics of all steps.
-    table = torch.stack([torch.stack([m[n] for n in names]) for _, m in pending]).double().cpu()
+    rows = [torch.stack([metrics[name] for name in names]).double() for _, metrics in pending]
+    table = torch.stack(rows).cpu()
     bad = (~torch.isfinite(table)).nonzero()
     if len(bad):
         row, column = bad[0].tolist()
@@ -199,8 +199,10 @@ def metric_name(name: str) -> str:
     return f"losses/{name}" if name.endswith("loss") else f"rule/{name}"
 
 
-def _record(trainer: Trainer, pending: list[tuple[int, Metrics]]) -> dict[str, float]:
-    record = {metric_name(name): value for name, value in check_finite(pending).items()}
+def _record(trainer: Trainer) -> dict[str, float]:
+    means = check_finite(trainer.unlogged)
+    trainer.unlogged = []
+    record = {metric_name(name): value for name, value in means.items()}
     record["charts/env_steps"] = trainer.env_steps
     record["charts/episodes"] = trainer.episodes
     if trainer.recent:

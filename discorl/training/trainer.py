@@ -56,6 +56,8 @@ class Trainer:
         self.step = 0
         self.episodes = 0
         self.seconds = {"acting": 0.0, "learning": 0.0}
+        self.unlogged: list[tuple[int, Metrics]] = []
+        """Steps and their metrics since the last record, which is their mean."""
 
     @property
     def env_steps(self) -> int:
@@ -103,7 +105,11 @@ class Trainer:
             values={
                 "episodes": self.episodes,
                 "recent": [[e.total_reward, e.length] for e in self.recent],
-                "seconds": self.seconds,
+                "seconds": dict(self.seconds),
+                "unlogged": [
+                    [step, list(metrics), torch.stack(list(metrics.values())).tolist()]
+                    for step, metrics in self.unlogged
+                ],
             },
         )
 
@@ -122,8 +128,12 @@ class Trainer:
             self.generator.set_state(groups["generator"]["state"])
             values = checkpoint.values
             self.episodes = int(values["episodes"])
-            self.recent.extend(Episode(*e) for e in values["recent"])
+            self.recent = deque((Episode(*e) for e in values["recent"]), maxlen=RECENT_EPISODES)
             self.seconds = dict(values["seconds"])
+            self.unlogged = [
+                (step, dict(zip(names, torch.tensor(row, device=self.device), strict=True)))
+                for step, names, row in values["unlogged"]
+            ]
         except (KeyError, ValueError) as error:
             raise DiscorlError(f"the checkpoint does not fit this run: {error}") from error
         self.step = checkpoint.step

@@ -127,7 +127,9 @@ def play(env, step, steps, seed=0):
     out = []
     for _ in range(steps):
         step = env.step(torch.randint(3, (env.num_envs,), generator=generator))
-        out.append((step.observation.numpy().tobytes(), step.reward.tolist(), step.discount.tolist()))
+        out.append(
+            (step.observation.numpy().tobytes(), step.reward.tolist(), step.discount.tolist())
+        )
     return out
 
 

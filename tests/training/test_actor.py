@@ -118,3 +118,18 @@ def test_choosing_follows_the_policy():
     shares = torch.bincount(actions, minlength=3) / 30_000
     torch.testing.assert_close(shares, torch.softmax(logits[0], -1), atol=0.015, rtol=0)
     assert (choose(logits, torch.Generator(), greedy=True) == 1).all()
+
+
+@given(seed=st.integers(0, 2**31), actions=st.integers(1, 18))
+@settings(max_examples=30, deadline=None)
+def test_choosing_draws_what_multinomial_would(seed, actions):
+    logits = 3 * torch.randn(50, actions, generator=torch.Generator().manual_seed(seed))
+    first, second = (torch.Generator().manual_seed(seed) for _ in range(2))
+    expected = torch.multinomial(torch.softmax(logits, -1), 1, generator=first).squeeze(-1)
+    assert torch.equal(choose(logits, second), expected)
+
+
+def test_a_broken_policy_still_gives_an_action():
+    """It is the metrics' business to stop the run; an assertion on a GPU would end the process."""
+    logits = torch.full((4, 3), torch.nan)
+    assert set(choose(logits, torch.Generator()).tolist()) <= {0, 1, 2}
