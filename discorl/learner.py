@@ -115,7 +115,10 @@ def learner_update(
     if differentiable:
         # The loss is differentiated by its own view of the parameters: the targets, which
         # depend on the parameters too, count as constants in the update, though not beyond it.
-        params = {name: p.view_as(p) for name, p in state.params.items()}
+        params = {
+            name: p.view_as(p) if p.requires_grad else p.detach().requires_grad_()
+            for name, p in state.params.items()
+        }
         outputs = agent.outputs(state.params, rollout.observations, for_targets=True)
         taken = agent.taken(params, rollout.observations, actions)
     else:

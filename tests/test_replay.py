@@ -135,7 +135,7 @@ def test_a_state_dict_holds_only_what_is_filled():
 def test_a_state_of_another_size_is_refused():
     big = Replay(8, LENGTH, SPEC)
     big.add(rollout(*range(8)))
-    with pytest.raises(ValueError, match="actions|observations"):
+    with pytest.raises(ValueError, match=r"actions|observations"):
         Replay(4, LENGTH, SPEC).load_state_dict(big.state_dict())
     with pytest.raises(ValueError, match="observations"):
         Replay(8, LENGTH, ReplaySpec((5,), torch.uint8, 4)).load_state_dict(big.state_dict())

@@ -97,9 +97,9 @@ def test_dictionary_observations():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
 def test_actions_must_be_integers(dtype):
-    with pytest.raises(TypeError, match="^actions: expected integers"):
+    with pytest.raises(TypeError, match=r"^actions: expected integers"):
         rollout(actions=torch.zeros(3, 2, dtype=dtype))
-    with pytest.raises(TypeError, match="^actions: expected integers"):
+    with pytest.raises(TypeError, match=r"^actions: expected integers"):
         transitions(actions=torch.zeros(2, 2, dtype=dtype))
 
 
@@ -160,7 +160,7 @@ def test_wrong_head_shapes_are_named(name, shape):
 
 def test_a_missing_head_is_named():
     state = outputs().state
-    with pytest.raises(ValueError, match="^q: "):
+    with pytest.raises(ValueError, match=r"^q: "):
         AgentOutputs(state).check(HEADS, steps=3, batch=2)
-    with pytest.raises(ValueError, match="^q: "):
+    with pytest.raises(ValueError, match=r"^q: "):
         TakenOutputs(state, {}).check(HEADS, steps=2, batch=2)

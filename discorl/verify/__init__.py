@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from discorl.errors import DiscorlError
-from discorl.verify import learner, rule, values
+from discorl.verify import learner, meta, rule, values
 from discorl.verify.files import GoldenFile, kind_of, read_golden
 from discorl.verify.report import Check, FileReport, Precision, Report
 
@@ -40,13 +40,15 @@ class Kind:
 
 
 # Adam's first step is the learning rate times the gradient's sign, so in float32 an element
-# whose gradient is rounding noise may go either way: 2 x 0.01 of parameters around 0.3.
+# whose gradient is rounding noise may go either way: 2 x 0.01 of parameters around 0.3. There
+# it is also a tie with the clip, which lets through all of the meta-gradient or none.
 KINDS: dict[str, Kind] = {
     "values": Kind(values.check_values, values.INPUTS),
     "rule": Kind(rule.check_rule, rule.INPUTS),
     "learner": Kind(
         learner.check_learner, learner.INPUTS, float64_tolerance=1e-8, float32_tolerance=0.1
     ),
+    "meta": Kind(meta.check_meta, meta.INPUTS, float64_tolerance=1e-7, float32_tolerance=0.5),
 }
 
 

@@ -293,7 +293,7 @@ def test_a_schedule_fixes_the_number_of_steps(tmp_path):
 def test_a_folder_with_a_run_is_not_overwritten(whole):
     folder, _ = whole
     before = (folder / "config.json").read_bytes()
-    with pytest.raises(DiscorlError, match="already holds a run.*--resume"):
+    with pytest.raises(DiscorlError, match=r"already holds a run.*--resume"):
         start_run(config(seed=1), folder)
     assert (folder / "config.json").read_bytes() == before
 
@@ -316,8 +316,16 @@ def cut_in_half(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-@pytest.mark.parametrize("file", ["state.safetensors", "meta.json"])
-@pytest.mark.parametrize("damage", ["cut", "flip", "remove"])
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("state.safetensors", "cut"),
+        ("state.safetensors", "flip"),
+        ("state.safetensors", "remove"),
+        ("meta.json", "cut"),
+        ("meta.json", "remove"),
+    ],
+)
 def test_a_damaged_checkpoint_is_passed_over(whole, tmp_path, file, damage):
     folder = tmp_path / "run"
     with pytest.raises(Crash):
@@ -331,8 +339,6 @@ def test_a_damaged_checkpoint_is_passed_over(whole, tmp_path, file, damage):
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
-    if (file, damage) == ("meta.json", "flip"):
-        pytest.skip("a changed number in plain JSON cannot be told from a true one")
     with pytest.warns(UserWarning, match="step_00000020.*trying the checkpoint before"):
         assert load_trainer(folder).step == 10
     with pytest.warns(UserWarning, match="step_00000020"):
@@ -472,7 +478,7 @@ class FillDiskAt(StopAt):
 def test_a_full_disk_is_said_and_loses_nothing(whole, tmp_path):
     with small_disk(tmp_path / "disk", "4m") as disk:
         folder = disk / "run"
-        with pytest.raises(DiscorlError, match="(?i)no space left"):
+        with pytest.raises(DiscorlError, match=r"(?i)no space left"):
             start_run(config(), folder, FillDiskAt(15, disk))
         found = load_latest(folder / "checkpoints")
         assert found.step == 10
@@ -485,7 +491,7 @@ def test_a_disk_full_at_the_checkpoint_is_said_and_loses_nothing(whole, tmp_path
     with small_disk(tmp_path / "disk", "4m") as disk:
         folder = disk / "run"
         # The record of step 20 was written when the observer hears of it.
-        with pytest.raises(DiscorlError, match="(?i)step_00000020.*no space left"):
+        with pytest.raises(DiscorlError, match=r"(?i)step_00000020.*no space left"):
             start_run(config(log_every=10), folder, FillDiskAt(20, disk))
         assert [p.name for p in (folder / "checkpoints").iterdir()] == ["step_00000010"]
         assert load_latest(folder / "checkpoints").step == 10
@@ -502,7 +508,7 @@ def test_a_failing_write_leaves_the_earlier_checkpoint(tmp_path, monkeypatch, co
 
     save_checkpoint(tmp_path, Checkpoint(1, {"x": torch.ones(2)}, {}), keep=1)
     monkeypatch.setattr(checkpoint_module, "sync", fail)
-    with pytest.raises(DiscorlError, match="step_00000002.*cannot be written"):
+    with pytest.raises(DiscorlError, match=r"step_00000002.*cannot be written"):
         save_checkpoint(tmp_path, Checkpoint(2, {"x": torch.ones(2)}, {}), keep=1)
     assert [p.name for p in tmp_path.iterdir()] == ["step_00000001"]
     assert load_latest(tmp_path).step == 1

@@ -1,0 +1,21 @@
+"""Training in one call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from discorl.training.presets import make_config
+from discorl.training.run import start_run
+
+
+def train(env: str, rule: str, out: str | Path, **settings: Any) -> dict[str, Any]:
+    """Train an agent in a new run folder and return what its `result.json` holds.
+
+    Args:
+      env: an environment, with settings after a colon where wanted: `catch:rows=10,columns=7`.
+      rule: a name of the library of rules, or a rule file.
+      out: the run folder; it must not hold a run yet.
+      **settings: fields of `TrainConfig`, over those of the preset; `preset` chooses that.
+    """
+    return start_run(make_config(env, rule, **settings), Path(out))

@@ -1,0 +1,114 @@
+"""The meta-gradient: how the rule's parameters change what an agent becomes.
+
+N inner updates with the rule, then the meta-loss of the updated agent on a validation rollout;
+its gradient with respect to the rule. Two ways to the same number:
+
+- `reverse`: autograd through all N updates. Fast, but every update's graph stays in memory.
+- `mixed`: see `mixed_mode`. Each update is computed twice, and memory hardly grows with N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from discorl.discovery.meta_loss import (
+    MetaLossConfig,
+    MetaProblem,
+    complete_metrics,
+    target_regulariser,
+    validation_loss,
+)
+from discorl.discovery.mixed_mode import mixed_gradient
+from discorl.discovery.value_function import ValueFunction, ValueState
+from discorl.learner import Learner, LearnerState
+from discorl.rollout import Rollout
+from discorl.rules.disco import DiscoRule
+from discorl.tree import tree_map
+
+Mode = Literal["auto", "reverse", "mixed"]
+REVERSE_UP_TO = 4
+"""`auto` takes `reverse` for so many inner updates, `mixed` for more."""
+
+
+@dataclass(frozen=True)
+class MetaGradient:
+    """What one agent has to say about the rule."""
+
+    grads: dict[str, Tensor]
+    """By the rule's parameter names."""
+    state: LearnerState
+    """The agent after its N updates."""
+    value_state: ValueState
+    metrics: dict[str, Tensor]
+    """Scalars of the meta-loss."""
+    inner_metrics: dict[str, Tensor]
+    """Scalars of the last inner update."""
+
+
+def meta_gradient(
+    learner: Learner,
+    state: LearnerState,
+    value_function: ValueFunction,
+    value_state: ValueState,
+    train: Sequence[Rollout],
+    valid: Rollout,
+    config: MetaLossConfig | None = None,
+    mode: Mode = "auto",
+) -> MetaGradient:
+    """The gradient of the meta-loss with respect to the parameters of `learner.rule`.
+
+    Args:
+      learner: who learns by which discovered rule.
+      state: the agent before its updates.
+      value_function, value_state: judge the agent; trained along with it.
+      train: N rollouts, one for each inner update.
+      valid: the rollout that the updated agent is judged on.
+      config: weights of the meta-loss.
+      mode: how the derivative is computed; the result is the same.
+    """
+    rule = learner.rule
+    if not isinstance(rule, DiscoRule):
+        raise TypeError(f"rule: only discovered rules have parameters, got {type(rule).__name__}")
+    if not train:
+        raise ValueError("train: expected one or more rollouts")
+    if mode == "auto":
+        mode = "reverse" if len(train) <= REVERSE_UP_TO else "mixed"
+    rule_params = {name: p.detach().requires_grad_() for name, p in rule.params.items()}
+    differentiable = Learner(learner.agent, rule.with_params(rule_params), learner.optimiser)
+    problem = MetaProblem(
+        differentiable, rule_params, value_function, train, valid, config or MetaLossConfig()
+    )
+    state = tree_map(torch.Tensor.detach, state)
+    compute = _reverse_gradient if mode == "reverse" else mixed_gradient
+    return MetaGradient(*compute(problem, state, value_state))
+
+
+def _reverse_gradient(
+    problem: MetaProblem, state: LearnerState, value_state: ValueState
+) -> tuple[dict[str, Tensor], LearnerState, ValueState, dict[str, Tensor], dict[str, Tensor]]:
+    """Meta-gradients, the agent and value network after, and the metrics of both loops."""
+    regulariser = problem.valid.rewards.new_zeros(())
+    with torch.enable_grad():
+        for rollout in problem.train:
+            update = problem.update(state, rollout, differentiable=True)
+            logits = update.outputs.logits.detach()
+            value_state = problem.value_function.update(value_state, rollout, logits)
+            state = update.state
+            regulariser = regulariser + target_regulariser(update.targets, problem.config)
+            metrics = update.metrics
+        regulariser = regulariser / len(problem.train)
+        loss, meta_metrics = validation_loss(problem, state.params, value_state)
+        gradients = torch.autograd.grad(
+            loss + regulariser,
+            list(problem.rule_params.values()),
+            allow_unused=True,
+            materialize_grads=True,
+        )
+    grads = dict(zip(problem.rule_params, gradients, strict=True))
+    after = tree_map(torch.Tensor.detach, state)
+    return grads, after, value_state, complete_metrics(meta_metrics, regulariser), metrics

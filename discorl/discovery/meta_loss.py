@@ -1,0 +1,93 @@
+"""What makes a rule good: the updated agent does better on a validation rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from discorl.discovery.value_function import ValueFunction, ValueState
+from discorl.layers import Params
+from discorl.learner import Learner, LearnerState, LearnerUpdate, learner_update
+from discorl.rollout import Rollout
+from discorl.rules.disco import DiscoTargets
+from discorl.values.distributions import categorical_kl, entropy, log_prob
+
+
+@dataclass(frozen=True)
+class MetaLossConfig:
+    """Weights of the meta-loss; the defaults are the published ones."""
+
+    entropy_cost: float = 0.01
+    """Reward for entropy of the updated policy."""
+    prediction_entropy_cost: float = 0.001
+    """Reward for entropy of the updated y and z."""
+    target_mean_cost: float = 0.001
+    """Price of policy, y and z targets whose mean logit is not zero."""
+    target_kl_cost: float = 0.01
+    """Price of policy targets that leave the target network's policy."""
+
+
+@dataclass(frozen=True)
+class MetaProblem:
+    """One agent's N inner updates and the rollout that judges them."""
+
+    learner: Learner
+    """Its rule holds `rule_params`."""
+    rule_params: dict[str, Tensor]
+    """The parameters to differentiate by, which require gradient."""
+    value_function: ValueFunction
+    train: Sequence[Rollout]
+    valid: Rollout
+    config: MetaLossConfig
+
+    def update(self, state: LearnerState, rollout: Rollout, differentiable: bool) -> LearnerUpdate:
+        """One inner update: the learner's own step."""
+        learner = self.learner
+        return learner_update(
+            state, rollout, learner.rule, learner.agent, learner.optimiser, differentiable
+        )
+
+
+def validation_loss(
+    problem: MetaProblem, params: Params, value_state: ValueState
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The meta-loss of an updated agent without the price of its targets, and its metrics."""
+    config, valid = problem.config, problem.valid
+    actions = valid.actions[:-1]
+    outputs = problem.learner.agent.taken(params, valid.observations, actions)
+    logits = outputs.logits[:-1]
+    with torch.no_grad():
+        judgement = problem.value_function.judge(value_state, valid, outputs.logits.detach())
+    pg_loss = (-log_prob(logits, actions) * judgement.normalized_advantage).mean()
+    policy_entropy = entropy(logits).mean()
+    prediction_entropy = entropy(outputs.state["y"]).mean() + entropy(outputs.action["z"]).mean()
+    regulariser = (
+        -config.entropy_cost * policy_entropy - config.prediction_entropy_cost * prediction_entropy
+    )
+    metrics = {
+        "adv": judgement.returns.advantage.mean(),
+        "normalized_adv": judgement.normalized_advantage.mean(),
+        "entropy": policy_entropy.detach(),
+        "value": judgement.values.mean(),
+        "val_importance_weight": judgement.rho.clamp(max=1).mean(),
+        "pg_loss": pg_loss.detach(),
+        "reg_loss": regulariser.detach(),
+    }
+    return pg_loss + regulariser, metrics
+
+
+def target_regulariser(targets: DiscoTargets, config: MetaLossConfig) -> Tensor:
+    """The price of one update's targets: []."""
+    means = [targets.y.mean(), targets.z.mean(), targets.policy.mean()]
+    mean_price = torch.stack([mean.square() for mean in means]).sum()
+    kl_price = categorical_kl(targets.target_logits, targets.policy).mean()
+    return config.target_mean_cost * mean_price + config.target_kl_cost * kl_price
+
+
+def complete_metrics(metrics: dict[str, Tensor], regulariser: Tensor) -> dict[str, Tensor]:
+    """Add the price of the targets, and the whole meta-loss, to the validation's metrics."""
+    reg_loss = metrics["reg_loss"] + regulariser.detach()
+    return metrics | {"reg_loss": reg_loss, "meta_loss": metrics["pg_loss"] + reg_loss}

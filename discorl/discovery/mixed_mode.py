@@ -1,0 +1,240 @@
+"""Meta-gradients in mixed mode: little memory, however many inner updates.
+
+The updates run without graph; then each is taken up again, last first. An update is
+`state' = apply(state, g)` with `g = gradient(params, targets(state, rule))`, and the derivative
+goes back through its three parts. Where the second derivatives of the agent's loss are needed,
+one forward-mode derivative of its gradient gives both products at once: by the parameters
+(a Hessian-vector product) and by the targets.
+
+Kemaev et al., "Scalable meta-learning via mixed-mode differentiation" (2025).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch import Tensor
+
+from discorl.discovery.meta_loss import (
+    MetaProblem,
+    complete_metrics,
+    target_regulariser,
+    validation_loss,
+)
+from discorl.discovery.value_function import ValueState
+from discorl.learner import LearnerState, apply_gradients, masked_loss, rule_targets
+from discorl.rollout import Rollout
+from discorl.rules.disco import DiscoState, DiscoTargets
+from discorl.rules.meta_network import MetaRNNState
+from discorl.tree import tree_map
+
+_TARGETS = ("policy", "y", "z")
+"""The targets through which a rule acts on an agent."""
+
+
+@dataclass(frozen=True)
+class Cotangent:
+    """Derivatives of the meta-loss by an agent's state; what is not here has none."""
+
+    params: dict[str, Tensor]
+    target_params: dict[str, Tensor]
+    first: dict[str, Tensor]
+    """By the optimiser's first moments."""
+    hidden: Tensor
+    """By the meta-RNN's hidden state."""
+    cell: Tensor
+    """By its cell."""
+
+
+def mixed_gradient(
+    problem: MetaProblem, state: LearnerState, value_state: ValueState
+) -> tuple[dict[str, Tensor], LearnerState, ValueState, dict[str, Tensor], dict[str, Tensor]]:
+    """Meta-gradients, the agent and value network after, and the metrics of both loops."""
+    states, grads = [state], []
+    regulariser = problem.valid.rewards.new_zeros(())
+    for rollout in problem.train:
+        update = problem.update(states[-1], rollout, differentiable=False)
+        value_state = problem.value_function.update(value_state, rollout, update.outputs.logits)
+        with torch.no_grad():
+            regulariser += target_regulariser(update.targets, problem.config)
+        states.append(tree_map(torch.Tensor.detach, update.state))
+        grads.append(update.grads)
+        metrics = update.metrics
+    del update
+    final = states.pop()
+    cotangent, meta_metrics = _final_cotangent(problem, final, value_state)
+    meta_grads = {name: torch.zeros_like(p) for name, p in problem.rule_params.items()}
+    for rollout in reversed(problem.train):
+        cotangent, by_rule = _backward(problem, states.pop(), rollout, grads.pop(), cotangent)
+        for name, grad in by_rule.items():
+            meta_grads[name] += grad
+    meta_metrics = complete_metrics(meta_metrics, regulariser / len(problem.train))
+    return meta_grads, final, value_state, meta_metrics, metrics
+
+
+def _final_cotangent(
+    problem: MetaProblem, state: LearnerState, value_state: ValueState
+) -> tuple[Cotangent, dict[str, Tensor]]:
+    """The validation loss depends on the final parameters alone."""
+    params = _leaves(state.params)
+    with torch.enable_grad():
+        loss, metrics = validation_loss(problem, params, value_state)
+        by_params = _vjp({"loss": loss}, {"loss": torch.ones_like(loss)}, params)
+    zeros = {name: torch.zeros_like(p) for name, p in params.items()}
+    rnn = state.rule.rnn
+    zero_rnn = (torch.zeros_like(rnn.hidden), torch.zeros_like(rnn.cell))
+    return Cotangent(by_params, zeros, dict(zeros), *zero_rnn), metrics
+
+
+def _backward(
+    problem: MetaProblem,
+    state: LearnerState,
+    rollout: Rollout,
+    grads: Mapping[str, Tensor],
+    after: Cotangent,
+) -> tuple[Cotangent, dict[str, Tensor]]:
+    """From derivatives by the state after an update to those by the state before, and by the
+    rule's parameters."""
+    by_grads, direct = _through_optimiser(problem, state, grads, after)
+    leaf = _leaf_state(state)
+    learner = problem.learner
+    with torch.enable_grad():
+        outputs = learner.agent.outputs(leaf.params, rollout.observations, for_targets=True)
+        targets, rule_state = rule_targets(
+            leaf, rollout, outputs, learner.rule, learner.agent, differentiable=True
+        )
+        hessian, by_targets = _through_gradient(problem, state, rollout, targets, by_grads)
+        regulariser = target_regulariser(targets, problem.config) / len(problem.train)
+        results = {name: getattr(targets, name) for name in _TARGETS}
+        results |= {"regulariser": regulariser}
+        results |= {"hidden": rule_state.rnn.hidden, "cell": rule_state.rnn.cell}
+        cotangents = by_targets | {"hidden": after.hidden, "cell": after.cell}
+        cotangents["regulariser"] = torch.ones_like(regulariser)
+        by_input = _vjp(results, cotangents, _inputs(leaf, problem))
+    groups = _ungroup(by_input)
+    before = Cotangent(
+        params=_sum(direct["params"], hessian, groups["params"]),
+        target_params=_sum(direct["target_params"], groups["target_params"]),
+        first=direct["first"],
+        hidden=groups["rnn"]["hidden"],
+        cell=groups["rnn"]["cell"],
+    )
+    return before, groups["rule"]
+
+
+def _through_optimiser(
+    problem: MetaProblem, state: LearnerState, grads: Mapping[str, Tensor], after: Cotangent
+) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
+    """Derivatives by the agent's gradient, and by what the optimiser reads beside it."""
+    leaf = _leaf_state(state)
+    leaf_grads = _leaves(grads)
+    learner = problem.learner
+    with torch.enable_grad():
+        new, _ = apply_gradients(leaf, leaf_grads, state.rule, learner.rule, learner.optimiser)
+        assert new.target_params is not None
+        assert leaf.target_params is not None
+        results = _group(
+            params=new.params, target_params=new.target_params, first=new.optimiser.first
+        )
+        cotangents = _group(
+            params=after.params, target_params=after.target_params, first=after.first
+        )
+        inputs = _group(
+            grads=leaf_grads,
+            params=leaf.params,
+            target_params=leaf.target_params,
+            first=leaf.optimiser.first,
+        )
+        groups = _ungroup(_vjp(results, cotangents, inputs))
+    return groups["grads"], groups
+
+
+def _through_gradient(
+    problem: MetaProblem,
+    state: LearnerState,
+    rollout: Rollout,
+    targets: DiscoTargets,
+    by_grads: Mapping[str, Tensor],
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Products of the direction `by_grads` with the second derivatives of the agent's loss:
+    by the parameters twice, and by the parameters and the targets."""
+    learner = problem.learner
+    params = _leaves(state.params)
+    leaf_targets = _leaves({name: getattr(targets, name) for name in _TARGETS})
+    free: Any = leaf_targets
+    targets = replace(tree_map(torch.Tensor.detach, targets), **free)
+    with forward_ad.dual_level():
+        dual = {name: forward_ad.make_dual(p, by_grads[name]) for name, p in params.items()}
+        taken = learner.agent.taken(dual, rollout.observations, rollout.actions[:-1])
+        loss, _ = masked_loss(taken, targets, rollout, learner.rule)
+        inputs = _group(params=params, targets=leaf_targets)
+        gradient = _vjp({"loss": loss}, {"loss": torch.ones_like(loss)}, inputs)
+        tangents = {name: _tangent(g) for name, g in gradient.items()}
+    groups = _ungroup(tangents)
+    return groups["params"], groups["targets"]
+
+
+def _tangent(dual: Tensor) -> Tensor:
+    tangent = forward_ad.unpack_dual(dual).tangent
+    return torch.zeros_like(dual) if tangent is None else tangent.detach()
+
+
+def _leaf_state(state: LearnerState) -> LearnerState:
+    """The same state, with what carries meta-gradient as leaves of a new graph."""
+    assert state.target_params is not None
+    assert isinstance(state.rule, DiscoState)
+    rnn = MetaRNNState(**_leaves({"hidden": state.rule.rnn.hidden, "cell": state.rule.rnn.cell}))
+    return LearnerState(
+        params=_leaves(state.params),
+        target_params=_leaves(state.target_params),
+        optimiser=replace(state.optimiser, first=_leaves(state.optimiser.first)),
+        rule=replace(state.rule, rnn=rnn),
+    )
+
+
+def _inputs(leaf: LearnerState, problem: MetaProblem) -> dict[str, Tensor]:
+    """What targets depend on."""
+    assert leaf.target_params is not None
+    rnn = {"hidden": leaf.rule.rnn.hidden, "cell": leaf.rule.rnn.cell}
+    return _group(
+        params=leaf.params, target_params=leaf.target_params, rnn=rnn, rule=problem.rule_params
+    )
+
+
+def _leaves(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: t.detach().requires_grad_() for name, t in tensors.items()}
+
+
+def _vjp(
+    results: Mapping[str, Tensor], cotangents: Mapping[str, Tensor], inputs: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Derivatives of the sum of results times cotangents by the inputs; zero where there is
+    none."""
+    gradients = torch.autograd.grad(
+        list(results.values()),
+        list(inputs.values()),
+        [cotangents[name] for name in results],
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    return dict(zip(inputs, gradients, strict=True))
+
+
+def _group(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{group}:{name}": t for group, part in groups.items() for name, t in part.items()}
+
+
+def _ungroup(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    groups: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        group, _, name = key.partition(":")
+        groups.setdefault(group, {})[name] = tensor
+    return groups
+
+
+def _sum(*parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: sum((p[name] for p in parts[1:]), parts[0][name]) for name in parts[0]}

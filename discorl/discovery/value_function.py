@@ -1,0 +1,138 @@
+"""The value network that judges agents in discovery. It is no part of the agent or the rule.
+
+Its V-trace runs over the *actor's own* time indexing: the reward and discount stored with step t,
+not those that follow it. That is how the published rules were discovered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from discorl.agents.torsos import MLPTorso
+from discorl.layers import Params, truncated_normal
+from discorl.optim import AdamState, ClippedAdam, Schedule, apply_updates
+from discorl.rollout import Rollout
+from discorl.values import MovingAverage, ValueReading, importance_weights, vtrace
+from discorl.values.losses import value_loss_from_td
+from discorl.values.returns import VTraceReturns
+
+_READING = ValueReading(nonlinear=True)
+_OUTPUT = ValueReading()
+
+
+@dataclass(frozen=True)
+class ValueConfig:
+    """Sizes and constants; the defaults are the published ones."""
+
+    torso: tuple[int, ...] = (256, 256)
+    """Units of the MLP's layers."""
+    learning_rate: float = 1e-3
+    discount: float = 0.99
+    vtrace_lambda: float = 0.96
+    moving_average_decay: float = 0.99
+    head_std: float = 0.01
+    """Initial deviation of the last layer."""
+
+
+@dataclass(frozen=True)
+class ValueState:
+    """What the value network knows and remembers."""
+
+    params: dict[str, Tensor]
+    optimiser: AdamState
+    advantage: MovingAverage
+    td: MovingAverage
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How an agent did on a rollout of L = T + 1 steps; [T, B] unless said otherwise."""
+
+    returns: VTraceReturns
+    normalized_advantage: Tensor
+    normalized_td: Tensor
+    values: Tensor
+    """[T + 1, B]."""
+    rho: Tensor
+    """Importance weights."""
+    net_out: Tensor
+    """[T + 1, B, 1]: the network's raw output, with gradient."""
+    advantage: MovingAverage
+    """The moving averages after this rollout."""
+    td: MovingAverage
+
+
+class ValueFunction:
+    """A state-value network and its update."""
+
+    def __init__(self, observation_shape: tuple[int, ...], config: ValueConfig | None = None):
+        self.config = config or ValueConfig()
+        self._torso = MLPTorso(observation_shape, self.config.torso)
+        self._torso_names = [name for name, _ in self._torso.named_parameters()]
+        self._optimiser = ClippedAdam(Schedule(self.config.learning_rate))
+
+    def init(self, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> ValueState:
+        """A fresh network that has seen nothing."""
+        self._torso.to(generator.device)
+        self._torso.init_(generator)
+        params = {f"torso.{n}": p.detach().clone() for n, p in self._torso.named_parameters()}
+        shape = (1, self.config.torso[-1])
+        params["head.weight"] = truncated_normal(shape, self.config.head_std, generator)
+        params["head.bias"] = torch.zeros(1, device=generator.device)
+        return self.init_from({name: p.to(dtype) for name, p in params.items()})
+
+    def init_from(self, params: dict[str, Tensor]) -> ValueState:
+        """A network with the given parameters that has seen nothing."""
+        example = params["head.bias"]
+        return ValueState(
+            params=params,
+            optimiser=self._optimiser.init(params),
+            advantage=MovingAverage.initial(example.dtype, example.device),
+            td=MovingAverage.initial(example.dtype, example.device),
+        )
+
+    def judge(self, state: ValueState, rollout: Rollout, logits: Tensor) -> Judgement:
+        """Values and advantages of a rollout under the policy `logits` [T + 1, B, A]."""
+        net_out = self._forward(state.params, rollout)
+        values = _READING(net_out).detach()
+        rho = importance_weights(logits[:-1].detach(), rollout.logits[:-1], rollout.actions[:-1])
+        discounts = self.config.discount * rollout.discounts[:-1].to(values.dtype)
+        returns = vtrace(
+            rollout.rewards[:-1], discounts, rho, values, values, self.config.vtrace_lambda
+        )
+        decay = self.config.moving_average_decay
+        advantage = state.advantage.update(returns.advantage, decay)
+        td = state.td.update(returns.td, decay)
+        return Judgement(
+            returns=returns,
+            normalized_advantage=advantage.normalize(returns.advantage),
+            normalized_td=td.scale(returns.td),
+            values=values,
+            rho=rho,
+            net_out=net_out,
+            advantage=advantage,
+            td=td,
+        )
+
+    def update(self, state: ValueState, rollout: Rollout, logits: Tensor) -> ValueState:
+        """One step towards V-trace targets; `logits` are the agent's before its own update."""
+        params = {name: p.detach().requires_grad_() for name, p in state.params.items()}
+        leaf_state = ValueState(params, state.optimiser, state.advantage, state.td)
+        with torch.enable_grad():
+            judgement = self.judge(leaf_state, rollout, logits)
+            # The network's raw output moves by the scaled TD error of the value it stands for.
+            loss = value_loss_from_td(judgement.net_out[:-1], judgement.normalized_td, _OUTPUT)
+            gradients = torch.autograd.grad(loss.mean(), list(params.values()))
+        grads = dict(zip(params, gradients, strict=True))
+        with torch.no_grad():
+            updates, optimiser = self._optimiser.update(grads, state.optimiser, state.params)
+            new_params = apply_updates(state.params, updates)
+        return ValueState(new_params, optimiser, judgement.advantage, judgement.td)
+
+    def _forward(self, params: Params, rollout: Rollout) -> Tensor:
+        torso_params = {name: params[f"torso.{name}"] for name in self._torso_names}
+        features = torch.func.functional_call(self._torso, torso_params, (rollout.observations,))
+        return torch.nn.functional.linear(features, params["head.weight"], params["head.bias"])
