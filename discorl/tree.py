@@ -70,3 +70,12 @@ def _rebuild(tree: Any, visit: Callable[[tuple[str, ...], Tensor], Tensor], path
 
 def _describe(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def split_groups(leaves: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """`group/rest -> tensor` as group -> rest -> tensor."""
+    groups: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in leaves.items():
+        group, _, rest = name.partition("/")
+        groups.setdefault(group, {})[rest] = tensor
+    return groups

@@ -1,5 +1,7 @@
 """The agent network: one forward pass for both needs, any torso, every action from one root."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -41,12 +43,14 @@ def gradients(loss, params):
     return dict(zip(params, found, strict=True))
 
 
-@pytest.mark.parametrize("differentiable", [False, True])
-def test_learn_equals_outputs_and_taken(tiny_rule, differentiable):
+@pytest.mark.parametrize("alone", [False, True])
+def test_learn_and_taken_equal_all_outputs_at_the_taken_actions(tiny_rule, alone):
     network, params = make(tiny_rule)
     actions = torch.tensor([[0, 2], [1, 1], [2, 0]])
     ours, reference = leaves(params), leaves(params)
-    every, taken = network.learn(ours, boards(4, 2), actions, differentiable)
+    every, taken = network.learn(ours, boards(4, 2), actions)
+    if alone:
+        taken = network.taken(ours, boards(4, 2), actions)
     full = network.outputs(reference, boards(4, 2))
     expected = full.taken(actions)
     assert set(taken.action) == {"z", "aux_pi", "q"}
@@ -64,16 +68,18 @@ def test_learn_equals_outputs_and_taken(tiny_rule, differentiable):
         torch.testing.assert_close(found[name], gradient)
 
 
-def test_what_the_targets_read_carries_gradient_only_if_asked(tiny_rule):
+def test_what_the_targets_read_carries_gradient_only_if_computed_for_it(tiny_rule):
     network, params = make(tiny_rule)
     actions = torch.zeros(2, 2, dtype=torch.int64)
-    plain, _ = network.learn(leaves(params), boards(3, 2), actions, False)
-    assert not any(x.requires_grad for x in plain.action.values())
-    ours, reference = leaves(params), leaves(params)
-    every, _ = network.learn(ours, boards(3, 2), actions, True)
-    full = network.outputs(reference, boards(3, 2), for_targets=True)
-    found = gradients(weigh(every.action), ours)
-    wanted = gradients(weigh(full.action), reference)
+    every, taken = network.learn(leaves(params), boards(3, 2), actions)
+    assert not any(x.requires_grad for x in (every.state | every.action).values())
+    assert all(x.requires_grad for x in (taken.state | taken.action).values())
+    reading, whole = leaves(params), leaves(params)
+    found = gradients(
+        weigh(network.outputs(reading, boards(3, 2), for_targets=True).action), reading
+    )
+    action = network.outputs(whole, boards(3, 2)).action
+    wanted = gradients(weigh({name: action[name] for name in ("z", "q")}), whole)
     assert wanted["model.q.1.weight"].abs().max() > 0
     for name, gradient in wanted.items():
         if gradient is None:
@@ -100,10 +106,8 @@ def test_heads_come_from_the_rule(tiny_rule):
 
 def test_actor_critic_learns_from_state_heads_alone():
     network, params = make(ActorCritic())
-    every, taken = network.learn(
-        params, boards(3, 2), torch.zeros(2, 2, dtype=torch.int64), differentiable=False
-    )
-    assert every.state is taken.state or torch.equal(every.logits, taken.logits)
+    every, taken = network.learn(params, boards(3, 2), torch.zeros(2, 2, dtype=torch.int64))
+    assert torch.equal(every.logits, taken.logits)
     assert not taken.action
 
 
@@ -143,7 +147,7 @@ def test_any_torso_with_an_output_size_works(tiny_rule):
     outputs = network.outputs(params, observations)
     outputs.check(tiny_rule.heads(3), steps=3, batch=2)
     params = leaves(params)
-    _, taken = network.learn(params, observations, torch.zeros(2, 2, dtype=torch.int64), False)
+    _, taken = network.learn(params, observations, torch.zeros(2, 2, dtype=torch.int64))
     assert gradients(weigh(taken.action), params)["torso.conv.weight"].abs().max() > 0
 
 
@@ -238,12 +242,15 @@ def test_a_module_agent_equals_the_network_it_wraps(tiny_rule):
         agent.policy(own, boards(4, 2)), network.policy(params, boards(4, 2))
     )
     ours, theirs = leaves(own), leaves(params)
-    every, taken = agent.learn(ours, boards(4, 2), actions, True)
-    full, expected = network.learn(theirs, boards(4, 2), actions, True)
+    every, taken = agent.learn(ours, boards(4, 2), actions)
+    full, expected = network.learn(theirs, boards(4, 2), actions)
+    assert not any(x.requires_grad for x in (every.state | every.action).values())
     for name in ("z", "q"):
         torch.testing.assert_close(every.action[name], full.action[name])
     for name, x in expected.action.items():
         torch.testing.assert_close(taken.action[name], x)
+    alone = agent.taken(own, boards(4, 2), actions)
+    torch.testing.assert_close(alone.action["aux_pi"], expected.action["aux_pi"])
     found = list(gradients(weigh(taken.state | taken.action), ours).values())
     wanted = list(gradients(weigh(expected.state | expected.action), theirs).values())
     for one, other in zip(found, wanted, strict=True):
@@ -293,6 +300,28 @@ def test_initial_deviations_can_be_set(tiny_rule):
     params = network.init(torch.Generator().manual_seed(0))
     assert params["head.y.weight"].std().item() == pytest.approx(0.088, rel=0.15)
     assert params["model.q.1.weight"].std().item() == pytest.approx(0.00088, rel=0.15)
+
+
+@pytest.mark.parametrize("disco", [False, True])
+def test_values_may_start_as_a_narrow_bell_around_zero(tiny_rule, disco):
+    rule = tiny_rule if disco else ActorCritic(num_bins=41, max_abs_value=10.0)
+    head = "q" if disco else "v"
+    heads = rule.heads(3)
+    config = NetworkConfig((7, 6), model_size=5, head_hidden=4, value_width=1.5)
+    config = replace(config, action_head_std=1e-6, head_std=1e-6)
+    network = Network.mlp(SHAPE, heads, config)
+    outputs = network.outputs(network.init(torch.Generator().manual_seed(0)), boards(3).float())
+    logits = (outputs.state | outputs.action)[head]
+    probs = torch.softmax(logits, dim=-1).double()
+    largest = heads.value_range[head]
+    bins = torch.linspace(-largest, largest, logits.shape[-1], dtype=f64)
+    mean = (probs * bins).sum(dim=-1)
+    torch.testing.assert_close(mean, torch.zeros_like(mean), atol=1e-3, rtol=0)
+    width = (probs * bins.square()).sum(dim=-1).sqrt()
+    torch.testing.assert_close(width, torch.full_like(width, 1.5), atol=0.02, rtol=0)
+    uniform = Network.mlp(SHAPE, heads, replace(config, value_width=None))
+    params = uniform.init(torch.Generator().manual_seed(0))
+    assert not any(p.any() for name, p in params.items() if name.endswith("bias"))
 
 
 def test_the_seed_fixes_the_parameters(tiny_rule):

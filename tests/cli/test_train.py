@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from discorl.cli.__main__ import COMMANDS, main
 from discorl.rules.library import save_rule
 from discorl.runs.checkpoint import list_checkpoints
 from discorl.runs.metrics import read_metrics
+from discorl.training.config import TrainConfig
 from discorl.training.run import read_config
 
 STEPS = 120
@@ -124,9 +124,10 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def inside(monkeypatch, capsys):
-    """Run a command in this process, leaving its floating-point mode alone."""
-    monkeypatch.setattr(discorl.cli.train, "tune_process", lambda: None)
+    """Run a command in this process, with one thread as in the others."""
     monkeypatch.setenv("COLUMNS", "200")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
 
     def call(*arguments):
         try:
@@ -136,7 +137,9 @@ def inside(monkeypatch, capsys):
         out, err = capsys.readouterr()
         return code, out, err
 
-    return call
+    yield call
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(False)
 
 
 def test_a_run_prints_json_and_nothing_else_on_standard_output(whole):
@@ -257,16 +260,24 @@ def test_a_run_can_be_extended(inside, whole, tmp_path):
     assert_same_end(whole[0], folder)
 
 
-def test_a_run_can_be_extended_to_the_default_number_of_steps(inside, tmp_path):
-    folder = tmp_path / "run"
-    assert inside(*CATCH, "--steps", 3, "--out", folder)[0] == 0
-    code, out, err = inside("train", "--resume", folder, "--steps", 1000, "--json")
+@pytest.mark.parametrize("steps", [None, TrainConfig.steps, 1001])
+def test_the_steps_asked_for_are_the_steps_given(inside, whole, monkeypatch, steps):
+    asked = []
+    resume = discorl.cli.train.resume_run
+
+    def watch(folder, new_steps=None, observer=None):
+        asked.append(new_steps)
+        return resume(folder, observer=observer)
+
+    monkeypatch.setattr(discorl.cli.train, "resume_run", watch)
+    flags = [] if steps is None else ["--steps", steps]
+    code, _, err = inside("train", "--resume", whole[0], *flags)
     assert code == 0, err
-    assert json.loads(out)["steps"] == 1000
+    assert asked == [steps]
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stopped_run_says_how_to_go_on_and_does(whole, tmp_path, signum, code):
+def test_a_stopped_run_says_how_to_go_on_and_does(inside, whole, tmp_path, signum, code):
     folder = tmp_path / "run"
     process = start(*CATCH, "--steps", STEPS, "--out", folder)
     assert wait_until(process, lambda: records(folder) >= 2)
@@ -277,7 +288,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(whole, tmp_path, signum, code)
     assert f"discorl train --resume {folder}" in out
     assert "Traceback" not in out + err
     assert not (folder / "result.json").exists()
-    found, out, err = run("train", "--resume", folder)
+    found, out, err = inside("train", "--resume", folder)
     assert found == 0, err
     assert "going on from step" in out
     assert_same_end(whole[0], folder)
@@ -423,10 +434,3 @@ def test_the_version(inside):
     assert code == 0
     assert out.startswith("discorl ")
     assert torch.__version__ in out
-
-
-def test_the_module_is_found_where_it_should_be():
-    """The subprocesses above run the same code as this process."""
-    code, out, _ = finish(start("import discorl; print(discorl.__file__)", program=("-c",)))
-    assert code == 0
-    assert Path(out.strip()) == Path(discorl.__file__)

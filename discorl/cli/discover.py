@@ -1,0 +1,123 @@
+"""`discorl discover`: meta-train a rule."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from discorl.cli.__main__ import parse_command
+from discorl.cli.display import make_display
+from discorl.discovery.config import DiscoverConfig
+from discorl.discovery.run import resume_discovery, start_discovery
+from discorl.errors import DiscorlError
+from discorl.files import read_json
+from discorl.runs.session import Interrupted
+from discorl.runtime import tune_process
+
+_SHOWN = {
+    "population/return": "return of the population",
+    "meta/meta_loss": "meta-loss",
+    "meta/pg_loss": "policy-gradient part",
+    "meta/reg_loss": "regularising part",
+    "meta/grad_norm": "meta-gradient norm",
+    "meta/entropy": "policy entropy",
+    "population/age": "age in updates",
+    "meta/skipped": "meta-gradients skipped",
+    "eval/fresh_agents": "return of fresh agents",
+    "time/steps_per_second": "meta-steps/s",
+}
+
+
+@dataclass(frozen=True)
+class DiscoverCommand:
+    """Discover a rule by meta-gradients over a population of agents and environments."""
+
+    out: Path | None = None
+    """Run folder; by default a new one under runs/."""
+    resume: Path | None = None
+    """Go on with the run in this folder. Of the other flags only --meta-steps may be given."""
+    config_file: Path | None = None
+    """Take the flags' defaults from a run's config.json."""
+    json: bool = False
+    """Print the result as JSON on standard output, everything else on standard error."""
+    config: DiscoverConfig = field(default_factory=DiscoverConfig)
+
+    @classmethod
+    def parse(cls, args: list[str]) -> DiscoverCommand:
+        """Parse, with defaults from a configuration file if one is named."""
+        default = cls(config=_file_config(args))
+        command: DiscoverCommand = parse_command(cls, "discover", args, default=default)
+        if command.resume is not None:
+            command._check_resume()
+        return command
+
+    def run(self) -> int:
+        """Discover, show it, and say how it ended."""
+        tune_process()
+        console = Console(stderr=self.json)
+        try:
+            with make_display(console, _SHOWN) as display:
+                if self.resume is not None:
+                    steps = self.config.meta_steps
+                    extended = steps if steps != DiscoverConfig.meta_steps else None
+                    result = resume_discovery(self.resume, extended, display)
+                else:
+                    result = start_discovery(self.config, self._folder(), display)
+        except Interrupted as stop:
+            console.print(
+                f"{stop}. Go on with: discorl discover --resume {stop.folder}", soft_wrap=True
+            )
+            return stop.exit_code
+        if "fresh_agents_return" in result:
+            _print_result(console, result, self.json)
+        return 0
+
+    def _folder(self) -> Path:
+        if self.out is not None:
+            return self.out
+        # All processes of one run must agree on the name: no seconds, and no clash either.
+        return Path("runs") / f"discover-s{self.config.seed}-{time.strftime('%Y%m%d-%H%M')}"
+
+    def _check_resume(self) -> None:
+        changed = [
+            f"--{f.name.replace('_', '-')}"
+            for f in fields(DiscoverConfig)
+            if f.name != "meta_steps"
+            and getattr(self.config, f.name) != getattr(DiscoverConfig(), f.name)
+        ]
+        changed += ["--out"] if self.out is not None else []
+        if changed:
+            raise DiscorlError(
+                f"--resume goes on with the run's own configuration: drop {', '.join(changed)}"
+            )
+
+
+def _file_config(args: list[str]) -> DiscoverConfig:
+    for position, arg in enumerate(args):
+        name, _, value = arg.partition("=")
+        if name == "--config-file":
+            path = value or (args[position + 1] if position + 1 < len(args) else "")
+            return DiscoverConfig.from_json(read_json(Path(path)))
+    return DiscoverConfig()
+
+
+def _print_result(console: Console, result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result))
+        return
+    console.print(
+        f"\n{result['meta_steps']} meta-steps. Fresh agents trained by the rule reach "
+        f"{result['fresh_agents_return']:.3f} (best {result['best_fresh_agents_return']:.3f}, at "
+        f"meta-step {result['best_meta_step']}).",
+        highlight=False,
+    )
+    console.print(
+        f"The rule is {result['folder']}/rule.safetensors; train with it by\n"
+        f"  discorl train catch --rule {result['folder']}/best_rule.safetensors",
+        soft_wrap=True,
+    )

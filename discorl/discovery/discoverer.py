@@ -1,0 +1,218 @@
+"""The rule's life: a population acts and learns by it, and it learns from what they become."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from discorl.discovery.config import DiscoverConfig, deal_environments
+from discorl.discovery.distributed import Group
+from discorl.discovery.member import Member, flat_tensors
+from discorl.discovery.meta_gradient import MetaGradient
+from discorl.errors import DiscorlError
+from discorl.layers import Params
+from discorl.optim import AdamState, ClippedAdam, Schedule, apply_updates, global_norm
+from discorl.rules.disco import DiscoRule
+from discorl.runs.checkpoint import Checkpoint
+from discorl.tree import flatten, split_groups, tree_map, unflatten
+
+AGENT_METRICS = (
+    "meta_loss",
+    "pg_loss",
+    "reg_loss",
+    "entropy",
+    "adv",
+    "normalized_adv",
+    "value",
+    "val_importance_weight",
+)
+"""Metrics of the meta-loss, in the order of the table's columns."""
+_EXTRA = ("grad_norm", "finite", "return", "has_return", "age", "lives", "inner_loss")
+
+
+@dataclass(frozen=True)
+class AgentReport:
+    """One agent's row at a meta-step."""
+
+    env: str
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class MetaStepReport:
+    """What happened in a meta-step."""
+
+    agents: list[AgentReport]
+    update_norm: float
+    """Norm of the rule's update."""
+    skipped: int
+    """Agents whose meta-gradient was not finite and did not count."""
+
+
+class Discoverer:
+    """A rule, its optimiser and this process's share of the population."""
+
+    def __init__(self, config: DiscoverConfig, rule: DiscoRule, group: Group | None = None):
+        self.config = config
+        self.group = group or Group()
+        dtype = torch.float64 if config.float64 else torch.float32
+        self.rule = rule.to(dtype, config.device)
+        self.env_of = deal_environments(config.envs, config.agents)
+        self.members = [
+            Member(config, index, env, self.rule)
+            for index, env in enumerate(self.env_of)
+            if self.group.owns(index)
+        ]
+        cosine = config.meta_steps if config.meta_learning_rate_schedule == "cosine" else None
+        self.optimiser = ClippedAdam(
+            Schedule(config.meta_learning_rate, cosine), max_step=float("inf")
+        )
+        owners = [m.index for m in self.members] if config.meta_optimiser == "per_agent" else [-1]
+        self.optimisers = {i: self.optimiser.init(self.rule.params) for i in owners}
+        self.step = 0
+        self.skipped = 0
+
+    def meta_step(self) -> MetaStepReport:
+        """Every agent acts and learns; then the rule moves."""
+        table = torch.zeros(
+            self.config.agents,
+            len(AGENT_METRICS) + len(_EXTRA),
+            dtype=torch.float64,
+            device=self.config.device,
+        )
+        total = {name: torch.zeros_like(p) for name, p in self.rule.params.items()}
+        for member in self.members:
+            result = member.meta_step(self.rule)
+            contribution, finite = self._contribution(member, result)
+            for name, tensor in contribution.items():
+                total[name] += tensor
+            table[member.index] = self._row(member, result, finite)
+        self.group.sum(table)
+        updates = self._updates(self._sum_over_group(total), table)
+        self.rule = self.rule.with_params(apply_updates(self.rule.params, updates))
+        self.step += 1
+        return self._report(table, updates)
+
+    def checkpoint(self) -> Checkpoint | None:
+        """All that is needed to go on exactly from here; None except in the leading process."""
+        shares = self.group.gather(self._shared_tensors())
+        if shares is None:
+            return None
+        tensors = {f"rule/{name}": p for name, p in self.rule.params.items()}
+        if self.config.meta_optimiser == "shared":
+            tensors |= flatten({"meta_adam": self.optimisers[-1]})
+        for share in shares:
+            tensors |= share
+        values = {"skipped": self.skipped}
+        return Checkpoint(self.step, tensors, values)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint, made by any number of processes."""
+        groups = split_groups(checkpoint.tensors)
+        try:
+            params = unflatten(dict(self.rule.params), groups["rule"])
+            self.rule = self.rule.with_params(params)
+            if self.config.meta_optimiser == "shared":
+                self.optimisers[-1] = unflatten(self.optimisers[-1], groups["meta_adam"])
+            for member in self.members:
+                tensors = groups[f"agent_{member.index:04d}"]
+                if self.config.meta_optimiser == "per_agent":
+                    adam = {k: tensors.pop(k) for k in list(tensors) if k.startswith("meta_adam/")}
+                    state = {k.removeprefix("meta_adam/"): v for k, v in adam.items()}
+                    self.optimisers[member.index] = unflatten(self.optimisers[member.index], state)
+                member.restore(tensors)
+            self.skipped = int(checkpoint.values["skipped"])
+        except (KeyError, ValueError) as error:
+            raise DiscorlError(f"the checkpoint does not fit this run: {error}") from error
+        self.step = checkpoint.step
+
+    def _contribution(
+        self, member: Member, result: MetaGradient
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """What an agent adds to the sum: its meta-gradient, or its own Adam's update; zero if
+        the meta-gradient is not finite."""
+        norm = global_norm(result.grads)
+        finite = torch.isfinite(norm)
+        scale = torch.ones_like(norm)
+        if self.config.meta_clip is not None:
+            scale = (self.config.meta_clip / norm).clamp(max=1)
+        grads = {
+            name: torch.where(finite, grad * scale, torch.zeros_like(grad))
+            for name, grad in result.grads.items()
+        }
+        if self.config.meta_optimiser == "shared":
+            return grads, finite
+        old = self.optimisers[member.index]
+        updates, new = self.optimiser.update(grads, old, self.rule.params)
+        self.optimisers[member.index] = _choose(finite, new, old)
+        zero = torch.zeros_like(norm)
+        return {name: torch.where(finite, u, zero) for name, u in updates.items()}, finite
+
+    def _updates(self, total: Params, table: Tensor) -> dict[str, Tensor]:
+        """The rule's update from the sum over agents."""
+        finite = table[:, len(AGENT_METRICS) + _EXTRA.index("finite")].sum()
+        count = finite.clamp(min=1).to(next(iter(total.values())).dtype)
+        mean = {name: tensor / count for name, tensor in total.items()}
+        if self.config.meta_optimiser == "per_agent":
+            return mean
+        updates, self.optimisers[-1] = self.optimiser.update(
+            mean, self.optimisers[-1], self.rule.params
+        )
+        return updates
+
+    def _sum_over_group(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """One all-reduce for all tensors together."""
+        if self.group.size == 1:
+            return tensors
+        flat = self.group.sum(torch.cat([t.flatten() for t in tensors.values()]))
+        parts = flat.split([t.numel() for t in tensors.values()])
+        return {
+            name: part.reshape(tensor.shape)
+            for (name, tensor), part in zip(tensors.items(), parts, strict=True)
+        }
+
+    def _row(self, member: Member, result: MetaGradient, finite: Tensor) -> Tensor:
+        mean_return = member.mean_return
+        extra = {
+            "grad_norm": global_norm(result.grads),
+            "finite": finite,
+            "return": 0.0 if mean_return is None else mean_return,
+            "has_return": float(mean_return is not None),
+            "age": member.age,
+            "lives": member.lives,
+            "inner_loss": result.inner_metrics["total_loss"],
+        }
+        values = [result.metrics[name] for name in AGENT_METRICS] + [extra[n] for n in _EXTRA]
+        device = self.config.device
+        return torch.stack([torch.as_tensor(v, device=device).double() for v in values])
+
+    def _report(self, table: Tensor, updates: Params) -> MetaStepReport:
+        names = (*AGENT_METRICS, *_EXTRA)
+        agents = []
+        for env, row in zip(self.env_of, table.tolist(), strict=True):
+            metrics = dict(zip(names, row, strict=True))
+            if not metrics.pop("has_return"):
+                del metrics["return"]
+            agents.append(AgentReport(env, metrics))
+        skipped = sum(not agent.metrics["finite"] for agent in agents)
+        self.skipped += skipped
+        return MetaStepReport(agents, float(global_norm(updates)), skipped)
+
+    def _shared_tensors(self) -> dict[str, Tensor]:
+        """What only this process has, on the host, by name."""
+        tensors: dict[str, Tensor] = {}
+        for member in self.members:
+            own: dict[str, Any] = flat_tensors(member)
+            if self.config.meta_optimiser == "per_agent":
+                own |= flatten({"meta_adam": self.optimisers[member.index]})
+            tensors |= {f"agent_{member.index:04d}/{k}": v.cpu() for k, v in own.items()}
+        return tensors
+
+
+def _choose(condition: Tensor, new: AdamState, old: AdamState) -> AdamState:
+    olds = flatten(old)
+    merged = {k: torch.where(condition, v, olds[k]) for k, v in flatten(new).items()}
+    return unflatten(tree_map(torch.clone, old), merged)

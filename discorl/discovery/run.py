@@ -1,0 +1,276 @@
+"""A discovery run on disk: the loop around the discoverer, its records, and how it stops.
+
+The folder is laid out like a training run's. `rule.safetensors` is the newest rule,
+`best_rule.safetensors` the one whose fresh agents did best, `evaluations.json` how all did.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from discorl.discovery.config import DiscoverConfig
+from discorl.discovery.discoverer import AGENT_METRICS, Discoverer, MetaStepReport
+from discorl.discovery.distributed import join_group
+from discorl.discovery.evaluation import evaluate_rule
+from discorl.errors import DiscorlError
+from discorl.files import read_json, write_json
+from discorl.rules.disco import DiscoConfig, DiscoRule
+from discorl.rules.library import load_rule, save_rule
+from discorl.runs.checkpoint import Checkpoint, load_latest, save_checkpoint
+from discorl.runs.metrics import MetricsWriter
+from discorl.runs.plots import plot_curves, read_curve
+from discorl.runs.session import Interrupted, Observer, Progress, stop_signals
+
+CONFIG_FILE = "config.json"
+RULE_FILE = "rule.safetensors"
+BEST_FILE = "best_rule.safetensors"
+EVALUATIONS_FILE = "evaluations.json"
+RESULT_FILE = "result.json"
+CURVE_FILE = "curve.png"
+CHECKPOINTS = "checkpoints"
+RETURN = "population/return"
+
+
+def start_discovery(
+    config: DiscoverConfig, folder: Path, observer: Observer | None = None
+) -> dict[str, Any]:
+    """Discover a rule in a new folder and return what `result.json` holds."""
+    with join_group(config.device) as group:
+        if (folder / CONFIG_FILE).exists():
+            raise DiscorlError(
+                f"{folder} already holds a run: go on with it by `discorl discover --resume "
+                f"{folder}`, or choose another --out"
+            )
+        discoverer = Discoverer(config, initial_rule(config), group)
+        group.wait()  # Nobody may find the folder that the leading process now makes.
+        if group.leads:
+            write_json(folder / CONFIG_FILE, config.to_json())
+        return _Run(discoverer, folder, observer).run()
+
+
+def resume_discovery(
+    folder: Path, meta_steps: int | None = None, observer: Observer | None = None
+) -> dict[str, Any]:
+    """Go on with a run from its newest whole checkpoint, on any number of processes."""
+    config = read_discovery_config(folder)
+    if meta_steps is not None and meta_steps != config.meta_steps:
+        if config.meta_learning_rate_schedule != "constant":
+            raise DiscorlError("--meta-steps: a run with a schedule cannot be extended")
+        config = replace(config, meta_steps=meta_steps)
+    with join_group(config.device) as group:
+        discoverer = Discoverer(config, initial_rule(config), group)
+        checkpoint = load_latest(folder / CHECKPOINTS)
+        if checkpoint is not None:
+            discoverer.restore(checkpoint)
+        group.wait()
+        if group.leads:
+            write_json(folder / CONFIG_FILE, config.to_json())
+        return _Run(discoverer, folder, observer).run()
+
+
+def read_discovery_config(folder: Path) -> DiscoverConfig:
+    """The configuration of a discovery folder."""
+    if not (folder / CONFIG_FILE).exists():
+        raise DiscorlError(f"{folder} holds no run: there is no {CONFIG_FILE}")
+    values = read_json(folder / CONFIG_FILE)
+    if not isinstance(values, dict):
+        raise DiscorlError(f"{folder / CONFIG_FILE}: expected an object of settings")
+    return DiscoverConfig.from_json(values)
+
+
+def initial_rule(config: DiscoverConfig) -> DiscoRule:
+    """The rule that a run begins with."""
+    if config.init == "random":
+        return DiscoRule.random(DiscoConfig(sizes=config.sizes), seed=config.seed)
+    rule = load_rule(config.init)
+    if not isinstance(rule, DiscoRule):
+        raise DiscorlError(f"--init {config.init}: expected a discovered rule")
+    return rule
+
+
+class _Run:
+    """The loop and its files. Only the leading process writes."""
+
+    def __init__(self, discoverer: Discoverer, folder: Path, observer: Observer | None) -> None:
+        self.discoverer = discoverer
+        self.config = discoverer.config
+        self.folder = folder
+        self.leads = discoverer.group.leads
+        self.observer = observer if self.leads else None
+        self.evaluations = self._earlier_evaluations()
+        self.writer = (
+            MetricsWriter(folder, discoverer.step, self.config.wandb, self.config.to_json())
+            if self.leads
+            else None
+        )
+
+    def run(self) -> dict[str, Any]:
+        """Discover until the last meta-step."""
+        try:
+            if self.observer:
+                self.observer.start(self._title(), self.config.meta_steps, self._notes())
+            with stop_signals() as stop:
+                self._loop(stop)
+            return self._finish()
+        finally:
+            if self.writer is not None:
+                self.writer.close()
+
+    def _loop(self, stop: list[int]) -> None:
+        config, discoverer = self.config, self.discoverer
+        reports: list[MetaStepReport] = []
+        started = time.perf_counter()
+        while discoverer.step < config.meta_steps:
+            reports.append(discoverer.meta_step())
+            step = discoverer.step
+            last = step == config.meta_steps
+            signum = self._agree_to_stop(stop)
+            if step % config.log_every == 0 or last:
+                seconds = time.perf_counter() - started
+                self._log(reports, seconds)
+                reports, started = [], time.perf_counter()
+            if (config.eval_every and step % config.eval_every == 0) or last:
+                self._evaluate()
+                started = time.perf_counter()
+            if step % config.checkpoint_every == 0 or last or signum:
+                self._save(discoverer.checkpoint())
+            if signum:
+                raise Interrupted(signum, self.folder, step)
+
+    def _agree_to_stop(self, stop: list[int]) -> int:
+        """A signal to any process stops all of them after the same step."""
+        flags = torch.tensor([stop[0] if stop else 0, len(stop[:1])], device=self.config.device)
+        total, count = self.discoverer.group.sum(flags).tolist()
+        return total // count if count else 0
+
+    def _log(self, reports: list[MetaStepReport], seconds: float) -> None:
+        if self.writer is None:
+            return
+        record = summarise(reports[-1])
+        record["meta/skipped"] = self.discoverer.skipped
+        record["time/steps_per_second"] = len(reports) / max(seconds, 1e-9)
+        bad = [name for name, value in record.items() if not math.isfinite(value)]
+        if bad and not any(report.skipped for report in reports):
+            raise DiscorlError(
+                f"{bad[0]} is not finite at meta-step {self.discoverer.step}; the last "
+                "checkpoint is from before it"
+            )
+        record = {name: value for name, value in record.items() if name not in bad}
+        self.writer.write(self.discoverer.step, record)
+        if self.observer:
+            self.observer.progress(Progress(self.discoverer.step, self.config.meta_steps, record))
+
+    def _evaluate(self) -> None:
+        """Fresh agents on each environment; the best rule so far is kept."""
+        if self.leads:
+            rule = self.discoverer.rule.to(torch.float32)
+            envs = list(dict.fromkeys(self.discoverer.env_of))
+            results = [evaluate_rule(rule, self.config, env) for env in envs]
+            score = math.fsum(r.final_return for r in results) / len(results)
+            entry = {
+                "meta_step": self.discoverer.step,
+                "score": score,
+                "agents": [asdict(r) for r in results],
+            }
+            best = max((e["score"] for e in self.evaluations), default=-math.inf)
+            self.evaluations.append(entry)
+            write_json(self.folder / EVALUATIONS_FILE, self.evaluations)
+            if score > best:
+                save_rule(self._signed(rule, entry), self.folder / BEST_FILE)
+            assert self.writer is not None
+            record = {f"eval/{r.env}": r.final_return for r in results}
+            self.writer.write(self.discoverer.step, {"eval/fresh_agents": score, **record})
+        self.discoverer.group.wait()
+
+    def _save(self, checkpoint: Checkpoint | None) -> None:
+        if checkpoint is not None:
+            save_checkpoint(self.folder / CHECKPOINTS, checkpoint, self.config.keep_checkpoints)
+            rule = self.discoverer.rule.to(torch.float32)
+            save_rule(self._signed(rule, None), self.folder / RULE_FILE)
+        self.discoverer.group.wait()
+
+    def _signed(self, rule: DiscoRule, evaluation: dict[str, Any] | None) -> DiscoRule:
+        """The rule with its whole provenance."""
+        provenance = {
+            "origin": f"discovered from {self.config.init} by discorl {version('discorl')}",
+            "meta_steps": str(self.discoverer.step),
+            "config": json.dumps(self.config.to_json()),
+        }
+        if evaluation is not None:
+            brief = [
+                {"env": a["env"], "steps": a["steps"], "final_return": a["final_return"]}
+                for a in evaluation["agents"]
+            ]
+            provenance["evaluation"] = json.dumps({"score": evaluation["score"], "agents": brief})
+        return replace(rule, name=self.folder.name, provenance=provenance)
+
+    def _finish(self) -> dict[str, Any]:
+        discoverer = self.discoverer
+        result: dict[str, Any] = {"meta_steps": discoverer.step, "folder": str(self.folder)}
+        if self.leads:
+            last = self.evaluations[-1]
+            best = max(self.evaluations, key=lambda e: e["score"])
+            result |= {
+                "envs": list(self.config.envs),
+                "init": self.config.init,
+                "seed": self.config.seed,
+                "processes": discoverer.group.size,
+                "skipped": discoverer.skipped,
+                "fresh_agents_return": last["score"],
+                "best_fresh_agents_return": best["score"],
+                "best_meta_step": best["meta_step"],
+            }
+            write_json(self.folder / RESULT_FILE, result)
+            plot_curves([read_curve(self.folder, RETURN)], self.folder / CURVE_FILE, RETURN)
+        return result
+
+    def _earlier_evaluations(self) -> list[dict[str, Any]]:
+        path = self.folder / EVALUATIONS_FILE
+        if not path.exists():
+            return []
+        return [e for e in read_json(path) if e["meta_step"] <= self.discoverer.step]
+
+    def _title(self) -> str:
+        return f"discovering from {self.config.init}, seed {self.config.seed} -> {self.folder}"
+
+    def _notes(self) -> list[str]:
+        config, discoverer = self.config, self.discoverer
+        parameters = sum(p.numel() for p in discoverer.rule.params.values())
+        notes = [
+            f"{config.agents} agents on {', '.join(dict.fromkeys(discoverer.env_of))}; "
+            f"{config.inner_steps} inner updates; rule of {parameters:,} parameters",
+        ]
+        if discoverer.group.size > 1:
+            notes.append(f"{discoverer.group.size} processes")
+        if discoverer.step:
+            notes.append(f"going on from meta-step {discoverer.step}")
+        return notes
+
+
+def summarise(report: MetaStepReport) -> dict[str, float]:
+    """A meta-step's metrics: means over agents, and returns by environment."""
+    agents = report.agents
+
+    def mean(name: str, rows: list[Any]) -> float:
+        return math.fsum(row.metrics[name] for row in rows) / len(rows)
+
+    record = {f"meta/{name}": mean(name, agents) for name in AGENT_METRICS}
+    record["meta/grad_norm"] = mean("grad_norm", agents)
+    record["meta/update_norm"] = report.update_norm
+    record["losses/inner_loss"] = mean("inner_loss", agents)
+    record["population/age"] = mean("age", agents)
+    record["population/lives"] = mean("lives", agents)
+    known = [a for a in agents if "return" in a.metrics]
+    if known:
+        record[RETURN] = mean("return", known)
+    for env in dict.fromkeys(a.env for a in known):
+        record[f"{RETURN}/{env}"] = mean("return", [a for a in known if a.env == env])
+    return record

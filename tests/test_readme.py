@@ -1,0 +1,117 @@
+"""What the documents promise: examples run, commands and flags exist, metrics are explained."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import discorl
+from discorl.cli.__main__ import COMMANDS, main
+from discorl.envs import registry
+from discorl.rules import library
+from discorl.rules.disco import DiscoRule
+from discorl.runs.metrics import read_metrics
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PYTHON_DOCUMENTS = [path for path in DOCUMENTS if "```python\n" in path.read_text()]
+FEW_STEPS = 34
+"""Enough for an update at the default batch and number of environments."""
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """The code blocks of a document in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def commands(path: Path) -> list[list[str]]:
+    """Every `discorl ...` of a document's shell blocks and inline code, as words."""
+    lines = [line for block in blocks(path, "sh") for line in block.splitlines()]
+    lines += re.findall(r"`([^`\n]+)`", path.read_text())
+    words = [line.partition("#")[0].removeprefix("$ ").split() for line in lines]
+    # A bare `discorl` is the project's name.
+    return [w for w in words if w[:1] == ["discorl"] and len(w) > 1]
+
+
+@pytest.mark.parametrize("path", PYTHON_DOCUMENTS, ids=lambda path: path.name)
+def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a document whose blocks build on one another, and registries that may be written to
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(library, "RULES", dict(library.RULES))
+    monkeypatch.setattr(registry, "GAMES", dict(registry.GAMES))
+    # When they are run in order, with fewer steps
+    names = {"__name__": "example"}
+    for block in blocks(path, "python"):
+        code = re.sub(r"\bsteps=\d+", f"steps={FEW_STEPS}", block)
+        exec(compile(code, path.name, "exec", dont_inherit=True), names)  # then none raises
+
+
+def test_the_readme_has_an_example() -> None:
+    assert ROOT / "README.md" in PYTHON_DOCUMENTS
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_exist(path: Path) -> None:
+    for words in commands(path):
+        name = words[1]
+        assert name in COMMANDS or name in ("COMMAND", "--help", "--version"), " ".join(words)
+
+
+def flags() -> list[tuple[str, str]]:
+    """(command with its subcommand, flag) for every flag that a document shows, each once."""
+    seen = set()
+    for path in DOCUMENTS:
+        for words in commands(path):
+            depth = 3 if words[1] == "rules" else 2
+            for word in words[depth:]:
+                if word.startswith("--") and word != "--help":
+                    seen.add((" ".join(words[1:depth]), word.partition("=")[0]))
+    return sorted(seen)
+
+
+@pytest.mark.parametrize(("command", "flag"), flags())
+def test_flags_exist(command: str, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    assert re.search(rf"{flag}\b", capsys.readouterr().out), f"discorl {command} has no {flag}"
+
+
+def test_make_targets_exist() -> None:
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for path in DOCUMENTS:
+        for block in blocks(path, "sh"):
+            for target in re.findall(r"^make (\w+)", block, re.MULTILINE):
+                assert target in targets, f"{path.name}: make {target}"
+
+
+@pytest.mark.parametrize("kind", ["actor_critic", "discovered"])
+def test_every_metric_is_explained(kind: str, tiny_rule: DiscoRule, tmp_path: Path) -> None:
+    # Given a short run with evaluations
+    rule = kind
+    if kind == "discovered":
+        rule = str(tmp_path / "tiny.safetensors")
+        discorl.save_rule(tiny_rule, rule)
+    run = tmp_path / "run"
+    settings = {"batch_size": 2, "torso": (8,), "log_every": 1, "eval_every": 1}
+    result = discorl.train("catch:rows=3", rule, run, steps=2, eval_episodes=2, **settings)
+    # Then its document names everything it wrote
+    names = {name for record in read_metrics(run) for name in record}
+    assert {"losses/total_loss", "eval/return_greedy", "charts/episode_return"} <= names
+    explained = set(re.findall(r"`([^`\n]+)`", (ROOT / "docs" / "metrics.md").read_text()))
+    assert names <= explained
+    assert set(result) <= explained
+
+
+def test_every_setting_is_explained() -> None:
+    explained = re.findall(
+        r"^\| `(\w+)` \|", (ROOT / "docs" / "train.md").read_text(), re.MULTILINE
+    )
+    assert explained == list(discorl.TrainConfig().to_json())
+
+
+def test_public_names_resolve() -> None:
+    assert discorl.__all__ == sorted(discorl.__all__)
+    for name in discorl.__all__:
+        assert getattr(discorl, name).__module__.startswith("discorl.")
