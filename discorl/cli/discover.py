@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from rich.console import Console
 
 from discorl.cli.__main__ import parse_command
 from discorl.cli.display import make_display
+from discorl.cli.train import refuse_changes
 from discorl.discovery.config import DiscoverConfig
-from discorl.discovery.run import resume_discovery, start_discovery
+from discorl.discovery.run import read_discovery_config, resume_discovery, start_discovery
 from discorl.errors import DiscorlError
 from discorl.files import read_json
 from discorl.runs.session import Interrupted
@@ -50,10 +51,18 @@ class DiscoverCommand:
     @classmethod
     def parse(cls, args: list[str]) -> DiscoverCommand:
         """Parse, with defaults from a configuration file if one is named."""
-        default = cls(config=_file_config(args))
-        command: DiscoverCommand = parse_command(cls, "discover", args, default=default)
+        plain = [a for a in args if a not in ("-h", "--help")]
+        first: DiscoverCommand = parse_command(cls, "discover", plain)
+        config = DiscoverConfig()
+        if first.resume is not None:
+            config = read_discovery_config(first.resume)
+        elif first.config_file is not None:
+            config = DiscoverConfig.from_json(read_json(first.config_file))
+        command: DiscoverCommand = parse_command(cls, "discover", args, default=cls(config=config))
         if command.resume is not None:
-            command._check_resume()
+            refuse_changes(command.config, config, allowed="meta_steps")
+            if command.out is not None:
+                raise DiscorlError("--resume goes on in the run's own folder: drop --out")
         return command
 
     def run(self) -> int:
@@ -63,9 +72,7 @@ class DiscoverCommand:
         try:
             with make_display(console, _SHOWN) as display:
                 if self.resume is not None:
-                    steps = self.config.meta_steps
-                    extended = steps if steps != DiscoverConfig.meta_steps else None
-                    result = resume_discovery(self.resume, extended, display)
+                    result = resume_discovery(self.resume, self.config.meta_steps, display)
                 else:
                     result = start_discovery(self.config, self._folder(), display)
         except Interrupted as stop:
@@ -82,28 +89,6 @@ class DiscoverCommand:
             return self.out
         # All processes of one run must agree on the name: no seconds, and no clash either.
         return Path("runs") / f"discover-s{self.config.seed}-{time.strftime('%Y%m%d-%H%M')}"
-
-    def _check_resume(self) -> None:
-        changed = [
-            f"--{f.name.replace('_', '-')}"
-            for f in fields(DiscoverConfig)
-            if f.name != "meta_steps"
-            and getattr(self.config, f.name) != getattr(DiscoverConfig(), f.name)
-        ]
-        changed += ["--out"] if self.out is not None else []
-        if changed:
-            raise DiscorlError(
-                f"--resume goes on with the run's own configuration: drop {', '.join(changed)}"
-            )
-
-
-def _file_config(args: list[str]) -> DiscoverConfig:
-    for position, arg in enumerate(args):
-        name, _, value = arg.partition("=")
-        if name == "--config-file":
-            path = value or (args[position + 1] if position + 1 < len(args) else "")
-            return DiscoverConfig.from_json(read_json(Path(path)))
-    return DiscoverConfig()
 
 
 def _print_result(console: Console, result: dict[str, Any], as_json: bool) -> None:

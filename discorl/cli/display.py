@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console, Group
@@ -12,47 +11,35 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from discorl.training.config import TrainConfig
-from discorl.training.run import Progress
+from discorl.runs.session import Observer, Progress
 
 _SECONDS_BETWEEN_LINES = 5.0
-_SHOWN = {
-    "charts/episode_return": "return (last 100 episodes)",
-    "rule/entropy": "policy entropy",
-    "losses/total_loss": "loss",
-    "losses/pi_loss": "policy loss",
-    "losses/pg_loss": "policy-gradient loss",
-    "losses/value_loss": "value loss",
-    "losses/q_loss": "value loss",
-    "eval/return_greedy": "evaluation, greedy",
-    "eval/return_sampled": "evaluation, sampled",
-    "charts/env_steps": "environment steps",
-    "time/steps_per_second": "steps/s",
-}
+_IN_A_LINE = 3
 
 
-class Display(Protocol):
+class Display(Observer, Protocol):
     """An observer of a run that is entered and left."""
 
     def __enter__(self) -> Display: ...
 
     def __exit__(self, *_: object) -> None: ...
 
-    def start(self, config: TrainConfig, folder: Path, notes: list[str]) -> None: ...
 
-    def progress(self, progress: Progress) -> None: ...
+def make_display(console: Console, shown: dict[str, str]) -> Display:
+    """The display that fits where the console writes to.
 
-
-def make_display(console: Console) -> Display:
-    """The display that fits where the console writes to."""
-    return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
+    Args:
+      shown: metric -> label, in the order of the table; plain lines show the first three.
+    """
+    return LiveDisplay(console, shown) if console.is_terminal else PlainDisplay(console, shown)
 
 
 class PlainDisplay:
     """One line every few seconds, for logs and pipes."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, shown: dict[str, str]) -> None:
         self._console = console
+        self._shown = list(shown.items())[:_IN_A_LINE]
         self._last = 0.0
 
     def __enter__(self) -> PlainDisplay:
@@ -61,9 +48,9 @@ class PlainDisplay:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def start(self, config: TrainConfig, folder: Path, notes: list[str]) -> None:
+    def start(self, title: str, steps: int, notes: list[str]) -> None:
         """Say what is about to happen."""
-        for line in _opening(config, folder, notes):
+        for line in [f"discorl: {title}", *notes]:
             self._console.print(line, highlight=False, soft_wrap=True)
 
     def progress(self, progress: Progress) -> None:
@@ -74,11 +61,7 @@ class PlainDisplay:
         self._last = now
         metrics = progress.metrics
         parts = [f"step {progress.step}/{progress.steps}"]
-        for name, label in (
-            ("charts/episode_return", "return"),
-            ("rule/entropy", "entropy"),
-            ("losses/total_loss", "loss"),
-        ):
+        for name, label in self._shown:
             if name in metrics:
                 parts.append(f"{label} {metrics[name]:.3f}")
         rate = metrics["time/steps_per_second"]
@@ -90,8 +73,10 @@ class PlainDisplay:
 class LiveDisplay:
     """A bar and a table that change in place."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, shown: dict[str, str]) -> None:
         self._console = console
+        self._shown = shown
+        self._latest: dict[str, float] = {}
         self._bar = Bar(
             TextColumn("{task.completed}/{task.total} steps"),
             BarColumn(),
@@ -109,25 +94,22 @@ class LiveDisplay:
     def __exit__(self, *details: object) -> None:
         self._live.__exit__(None, None, None)
 
-    def start(self, config: TrainConfig, folder: Path, notes: list[str]) -> None:
+    def start(self, title: str, steps: int, notes: list[str]) -> None:
         """Say what is about to happen above the panel."""
-        for line in _opening(config, folder, notes):
+        for line in [f"discorl: {title}", *notes]:
             self._console.print(line, highlight=False)
-        self._bar.update(self._task, total=config.steps)
+        self._bar.update(self._task, total=steps)
 
     def progress(self, progress: Progress) -> None:
         """Move the bar and refill the table."""
         self._bar.update(self._task, completed=progress.step)
         table = Table(show_header=False, box=None, padding=(0, 2))
-        for name, label in _SHOWN.items():
-            if name in progress.metrics:
-                value = progress.metrics[name]
+        self._latest |= progress.metrics
+        for name, label in self._shown.items():
+            if name in self._latest:
+                value = self._latest[name]
                 table.add_row(label, f"{value:,.0f}" if value == int(value) else f"{value:.3f}")
         self._live.update(Group(self._bar, table))
-
-
-def _opening(config: TrainConfig, folder: Path, notes: list[str]) -> list[str]:
-    return [f"discorl: {config.rule} on {config.env}, seed {config.seed} -> {folder}", *notes]
 
 
 def _duration(seconds: float) -> str:

@@ -15,19 +15,25 @@ from discorl.cli.__main__ import parse_command
 from discorl.cli.display import make_display
 from discorl.errors import DiscorlError
 from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
+from discorl.runs.session import Interrupted
 from discorl.runtime import tune_process
 from discorl.training.config import TrainConfig
 from discorl.training.presets import PresetName, make_config
-from discorl.training.run import Interrupted, load_trainer, resume_run, start_run
+from discorl.training.run import load_trainer, read_config, resume_run, start_run
 
-
-@dataclass(frozen=True)
-class _Selection:
-    """What decides the defaults of all other flags."""
-
-    env: tyro.conf.Positional[str] = TrainConfig.env
-    rule: str = TrainConfig.rule
-    preset: PresetName = "default"
+_SHOWN = {
+    "charts/episode_return": "return",
+    "rule/entropy": "entropy",
+    "losses/total_loss": "loss",
+    "losses/pi_loss": "policy loss",
+    "losses/pg_loss": "policy-gradient loss",
+    "losses/value_loss": "value loss",
+    "losses/q_loss": "value loss",
+    "eval/return_greedy": "evaluation, greedy",
+    "eval/return_sampled": "evaluation, sampled",
+    "charts/env_steps": "environment steps",
+    "time/steps_per_second": "steps/s",
+}
 
 
 @dataclass(frozen=True)
@@ -46,12 +52,22 @@ class TrainCommand:
 
     @classmethod
     def parse(cls, args: list[str]) -> TrainCommand:
-        """Parse twice: environment, rule and preset first, for they set the other defaults."""
+        """Parse twice: environment, rule and preset decide the other flags' defaults."""
         plain = [a for a in args if a not in ("-h", "--help")]
-        chosen, _ = tyro.cli(_Selection, args=plain, return_unknown_args=True)
-        config = make_config(chosen.env, chosen.rule, chosen.preset)
+        first: TrainCommand = parse_command(cls, "train", plain)
+        if first.resume is not None:
+            return cls._parse_resume(args, read_config(first.resume))
+        config = make_config(first.config.env, first.config.rule, first.preset)
         command: TrainCommand = parse_command(cls, "train", args, default=cls(config=config))
-        command._check_resume()
+        return command
+
+    @classmethod
+    def _parse_resume(cls, args: list[str], own: TrainConfig) -> TrainCommand:
+        """A resumed run keeps its own configuration: say so rather than ignore a flag."""
+        command: TrainCommand = parse_command(cls, "train", args, default=cls(config=own))
+        refuse_changes(command.config, own, allowed="steps")
+        if command.out is not None:
+            raise DiscorlError("--resume goes on in the run's own folder: drop --out")
         return command
 
     def run(self) -> int:
@@ -59,9 +75,9 @@ class TrainCommand:
         tune_process()
         console = Console(stderr=self.json)
         try:
-            with make_display(console) as display:
+            with make_display(console, _SHOWN) as display:
                 if self.resume is not None:
-                    result = resume_run(self.resume, self._new_steps(), display)
+                    result = resume_run(self.resume, self.config.steps, display)
                 else:
                     result = start_run(self.config, self._folder(), display)
         except Interrupted as stop:
@@ -81,25 +97,6 @@ class TrainCommand:
         name = f"{self.config.env}-{Path(self.config.rule).stem}-s{self.config.seed}"
         name = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
         return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-
-    def _new_steps(self) -> int | None:
-        return self.config.steps if self.config.steps != TrainConfig.steps else None
-
-    def _check_resume(self) -> None:
-        """A resumed run keeps its own configuration: say so rather than ignore a flag."""
-        if self.resume is None:
-            return
-        changed = [
-            f"--{f.name.replace('_', '-')}"
-            for f in fields(TrainConfig)
-            if f.name != "steps" and getattr(self.config, f.name) != getattr(TrainConfig(), f.name)
-        ]
-        if self.out is not None:
-            changed.append("--out")
-        if changed:
-            raise DiscorlError(
-                f"--resume goes on with the run's own configuration: drop {', '.join(changed)}"
-            )
 
 
 @dataclass(frozen=True)
@@ -158,6 +155,19 @@ class PlotCommand:
         return 0
 
 
+def refuse_changes(config: Any, own: Any, allowed: str) -> None:
+    """Raise DiscorlError where a resumed run is told to differ from what it was."""
+    changed = [
+        f"--{f.name.replace('_', '-')}"
+        for f in fields(own)
+        if f.name != allowed and getattr(config, f.name) != getattr(own, f.name)
+    ]
+    if changed:
+        raise DiscorlError(
+            f"--resume goes on with the run's own configuration: drop {', '.join(changed)}"
+        )
+
+
 def _print_result(console: Console, result: dict[str, Any]) -> None:
     console.print(
         f"\n{result['steps']} steps ({result['env_steps']:,} environment steps, "
@@ -165,6 +175,7 @@ def _print_result(console: Console, result: dict[str, Any]) -> None:
         f"{result['env_steps_per_second']:,.0f} environment steps/s, "
         f"{result['share_acting']:.1%} acting, {result['share_learning']:.1%} learning",
         highlight=False,
+        soft_wrap=True,
     )
     if result["episode_return"] is not None:
         console.print(f"return of the last episodes  {result['episode_return']:.3f}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
@@ -9,10 +10,10 @@ import torch
 
 from discorl.envs.base import Environment
 from discorl.envs.catch import Catch
-from discorl.envs.tensor import TensorEnvironment
+from discorl.envs.tensor import TensorEnvironment, TensorGame
 from discorl.errors import DiscorlError, UnknownNameError
 
-GAMES: dict[str, type[Catch]] = {"catch": Catch}
+GAMES: dict[str, Callable[..., TensorGame]] = {"catch": Catch}
 """Tensor environments: name -> dataclass whose fields are the settings."""
 
 
@@ -50,7 +51,7 @@ def make_environment(spec: str, num_envs: int, device: torch.device | str = "cpu
         raise DiscorlError(f"environment '{spec}': {error}") from error
 
 
-def _settings(game: type[Catch]) -> dict[str, Any]:
+def _settings(game: Any) -> dict[str, Any]:
     return {f.name: f.default for f in fields(game) if f.default is not MISSING}
 
 

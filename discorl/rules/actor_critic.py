@@ -63,6 +63,7 @@ class ActorCritic:
 
     name = "actor_critic"
     target_params_decay = None
+    needs_advantages = False
 
     def __post_init__(self) -> None:
         if self.normalize_td and self.categorical_value:
@@ -133,12 +134,12 @@ class ActorCritic:
             - self.entropy_cost * policy_entropy
         )
         metrics = {
-            "logits": logits.mean(),
-            "entropy": policy_entropy.mean(),
+            "logits": logits.detach().mean(),
+            "entropy": policy_entropy.detach().mean(),
             "pg_advs": targets.advantage.mean(),
             "raw_advs": targets.raw_advantage.mean(),
             "avg_value": targets.mean_value,
-            "pg_loss": pg_loss.mean(),
-            "value_loss": value_loss.mean(),
+            "pg_loss": pg_loss.detach().mean(),
+            "value_loss": value_loss.detach().mean(),
         }
         return loss, metrics

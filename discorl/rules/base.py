@@ -29,6 +29,11 @@ class UpdateRule(Protocol):
         """How slowly target parameters follow the agent's, or None if none are needed."""
         ...
 
+    @property
+    def needs_advantages(self) -> bool:
+        """Whether `Transitions.advantages` must be given from outside."""
+        ...
+
     def heads(self, num_actions: int) -> HeadSpec:
         """The heads an agent with so many actions must have."""
         ...

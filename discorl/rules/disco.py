@@ -6,6 +6,7 @@ Oh et al., "Discovering state-of-the-art reinforcement learning algorithms", Nat
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -120,6 +121,8 @@ class DiscoRule:
         return self.with_params(
             {k: v.to(dtype=dtype, device=device) for k, v in self.params.items()}
         )
+
+    needs_advantages: ClassVar[bool] = False
 
     @property
     def target_params_decay(self) -> float:

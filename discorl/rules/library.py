@@ -122,6 +122,11 @@ def load_rule(name_or_path: str | Path) -> UpdateRule:
     raise UnknownNameError("rule", name, RULES, hint)
 
 
+def is_discovered(name_or_path: str | Path) -> bool:
+    """Whether a rule of this name has parameters, told without loading it."""
+    return not isinstance(RULES.get(str(name_or_path)), WrittenRule)
+
+
 def save_rule(rule: UpdateRule, path: str | Path) -> None:
     """Write a discovered rule as float32, in the format the path's suffix asks for.
 

@@ -24,6 +24,7 @@ class PolicyGradient:
 
     name = "policy_gradient"
     target_params_decay = None
+    needs_advantages = True
 
     def heads(self, num_actions: int) -> HeadSpec:
         """A policy and nothing else."""
@@ -59,4 +60,4 @@ class PolicyGradient:
         policy_entropy = entropy(logits)
         pg_loss = -log_prob(logits, transitions.actions) * targets
         loss = self.pg_cost * pg_loss - self.entropy_cost * policy_entropy
-        return loss, {"entropy": policy_entropy.mean(), "pg_advs": targets.mean()}
+        return loss, {"entropy": policy_entropy.detach().mean(), "pg_advs": targets.mean()}

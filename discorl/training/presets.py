@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from discorl.rules.disco import DiscoRule
-from discorl.rules.library import load_rule
+from discorl.errors import UnknownNameError
+from discorl.rules.library import is_discovered
 from discorl.training.config import TrainConfig
 
 PresetName = Literal["default", "published"]
@@ -32,5 +32,7 @@ def make_config(
     **settings: Any,
 ) -> TrainConfig:
     """A run's configuration: the preset for this rule, with the given settings over it."""
-    values = {**_PRESETS[preset, isinstance(load_rule(rule), DiscoRule)], **settings}
+    if preset not in get_args(PresetName):
+        raise UnknownNameError("preset", preset, get_args(PresetName))
+    values = {**_PRESETS[preset, is_discovered(rule)], **settings}
     return TrainConfig.from_json({"env": env, "rule": rule, **values})

@@ -6,15 +6,10 @@
 
 from __future__ import annotations
 
-import math
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -26,6 +21,7 @@ from discorl.rules.library import load_rule, save_rule
 from discorl.runs.checkpoint import load_latest, save_checkpoint
 from discorl.runs.metrics import MetricsWriter, read_metrics
 from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
+from discorl.runs.session import Interrupted, Observer, Progress, stop_signals
 from discorl.training.config import TrainConfig
 from discorl.training.trainer import Trainer
 
@@ -34,37 +30,6 @@ RULE_FILE = "rule.safetensors"
 RESULT_FILE = "result.json"
 CURVE_FILE = "curve.png"
 CHECKPOINTS = "checkpoints"
-
-
-class Interrupted(Exception):
-    """A signal asked the run to stop; a checkpoint was made."""
-
-    def __init__(self, signum: int, folder: Path, step: int) -> None:
-        super().__init__(f"stopped at step {step} by {signal.Signals(signum).name}")
-        self.exit_code = 128 + signum
-        self.folder = folder
-        self.step = step
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What there is to show at a log record."""
-
-    step: int
-    steps: int
-    metrics: dict[str, float]
-
-
-class Observer(Protocol):
-    """Shows a run to a person."""
-
-    def start(self, config: TrainConfig, folder: Path, notes: list[str]) -> None:
-        """The run begins, or goes on."""
-        ...
-
-    def progress(self, progress: Progress) -> None:
-        """A record was written."""
-        ...
 
 
 def start_run(
@@ -137,8 +102,9 @@ def _run(trainer: Trainer, folder: Path, observer: Observer | None) -> dict[str,
     writer = MetricsWriter(folder, trainer.step, config.wandb, config.to_json())
     try:
         if observer:
-            observer.start(config, folder, _notes(trainer))
-        with _stop_signals() as stop:
+            title = f"{config.rule} on {config.env}, seed {config.seed} -> {folder}"
+            observer.start(title, config.steps, _notes(trainer))
+        with stop_signals() as stop:
             _loop(trainer, folder, writer, observer, stop)
         return _finish(trainer, folder, writer)
     finally:
@@ -206,9 +172,9 @@ def _record(trainer: Trainer) -> dict[str, float]:
     record["charts/env_steps"] = trainer.env_steps
     record["charts/episodes"] = trainer.episodes
     if trainer.recent:
-        count = len(trainer.recent)
-        record[EPISODE_RETURN] = math.fsum(e.total_reward for e in trainer.recent) / count
-        record["charts/episode_length"] = math.fsum(e.length for e in trainer.recent) / count
+        lengths = [e.length for e in trainer.recent]
+        record[EPISODE_RETURN] = trainer.mean_return()
+        record["charts/episode_length"] = sum(lengths) / len(lengths)
     return record
 
 
@@ -282,26 +248,3 @@ def _notes(trainer: Trainer) -> list[str]:
     if trainer.step:
         notes.append(f"going on from step {trainer.step}")
     return notes
-
-
-@contextmanager
-def _stop_signals() -> Iterator[list[int]]:
-    """Collect Ctrl-C and SIGTERM instead of dying; a second Ctrl-C ends at once."""
-    received: list[int] = []
-
-    def note(signum: int, _frame: FrameType | None) -> None:
-        if received and signum == signal.SIGINT:
-            raise KeyboardInterrupt
-        received.append(signum)
-
-    previous = {}
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        try:
-            previous[signum] = signal.signal(signum, note)
-        except ValueError:  # Not the main thread: the caller keeps its own handlers.
-            break
-    try:
-        yield received
-    finally:
-        for signum, handler in previous.items():
-            signal.signal(signum, handler)

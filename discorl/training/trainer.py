@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from typing import Any
@@ -35,6 +36,11 @@ class Trainer:
 
     def __init__(self, config: TrainConfig, rule: UpdateRule) -> None:
         self.config = config
+        if rule.needs_advantages:
+            raise DiscorlError(
+                f"--rule {rule.name}: it needs advantages from outside, which training does not "
+                "give; actor_critic estimates its own"
+            )
         self.device = _device(config.device)
         self.rule = rule.to(device=self.device) if isinstance(rule, DiscoRule) else rule
         self.env: Environment = make_environment(config.env, config.num_envs, self.device)
@@ -63,6 +69,12 @@ class Trainer:
     def env_steps(self) -> int:
         """Actions taken so far, over all copies of the environment."""
         return self.step * self.config.rollout_length * self.config.num_envs
+
+    def mean_return(self) -> float:
+        """Mean return of the newest episodes; not a number before the first has ended."""
+        if not self.recent:
+            return math.nan
+        return math.fsum(e.total_reward for e in self.recent) / len(self.recent)
 
     @staticmethod
     def replay_spec(config: TrainConfig, env: Environment, step: TimeStep) -> ReplaySpec:

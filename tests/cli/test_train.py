@@ -73,12 +73,13 @@ def run(*arguments):
 
 
 def wait_until(process, condition, timeout=60):
-    """Look as often as possible; True once it holds, False if the process ends before."""
+    """Look often; True once it holds, False if the process ends before."""
     deadline = time.monotonic() + timeout
     while process.poll() is None:
         if condition():
             return True
         assert time.monotonic() < deadline, "the process hangs"
+        time.sleep(0.001)
     return False
 
 
