@@ -39,6 +39,7 @@ def bench_learner(
     peer = Peer(batch, weights) if with_peer else None
     if peer is not None:
         subjects["disco-torch"] = peer.step
+        subjects["disco-torch, batched"] = Peer(batch, weights, stepwise=False).step
     subjects["acting"] = _actor(trainer)
     subjects["matrix product"] = product
     seconds = Stopwatch(subjects).run(rounds)
@@ -76,6 +77,8 @@ def _peer_figures(
         "peer_replay_bytes_per_step": bytes_per_step,
         "replay_ratio": bytes_per_step / ours["replay_bytes_per_step"],
         "peer_peak_memory_mib": run_worker("discorl.bench.learner", "peer", str(weights)),
+        "peer_batched_agent_ms": 1e3 * seconds["disco-torch, batched"],
+        "speedup_over_batched_agent": seconds["disco-torch, batched"] / seconds["eager"],
         "speedup_eager": seconds["disco-torch"] / seconds["eager"],
     }
     if "compiled" in seconds:
@@ -86,8 +89,9 @@ def _peer_figures(
 def _experience(rule: DiscoRule) -> tuple[Trainer, Rollout]:
     """A trainer at the published setting, and a batch of what its agent lives through."""
     trainer = Trainer(TrainConfig(rule=rule.name), rule)
+    acts = _actor(trainer)
     while trainer.replay.size < trainer.config.batch_size:
-        trainer.train_step()
+        trainer.replay.add(acts())
     return trainer, trainer.replay.sample(trainer.config.batch_size, trainer.generator)
 
 
@@ -105,9 +109,9 @@ def _stepper(trainer: Trainer, batch: Rollout, compiled: bool) -> Callable[[], o
     return run
 
 
-def _actor(trainer: Trainer) -> Callable[[], object]:
-    def run() -> None:
-        _, trainer.time_step = act(
+def _actor(trainer: Trainer) -> Callable[[], Rollout]:
+    def run() -> Rollout:
+        rollout, trainer.time_step = act(
             trainer.learner.agent,
             trainer.state.params,
             trainer.env,
@@ -115,6 +119,7 @@ def _actor(trainer: Trainer) -> Callable[[], object]:
             trainer.config.rollout_length,
             trainer.generator,
         )
+        return rollout
 
     return run
 

@@ -1,7 +1,14 @@
-"""The peer: disco-torch's trainer with the reference network, as its users would run it."""
+"""The peer: disco-torch's trainer with the reference network.
+
+The package brings no agent. Its own example unrolls the network step by step, and within a step
+action by action; that is how its users run it, and what `stepwise` does. The batched agent is
+the best that can be had around its trainer.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +20,12 @@ from discorl.rollout import Rollout
 
 
 class PeerAgent(nn.Module):
-    """The reference network as an ordinary module, all actions in one batch."""
+    """The reference network as an ordinary module."""
 
-    def __init__(self, inputs: int, num_actions: int, cells: int = 128, hidden: int = 128) -> None:
+    def __init__(self, inputs: int, num_actions: int, stepwise: bool) -> None:
         super().__init__()
-        self.num_actions, self.cells = num_actions, cells
+        self.num_actions, self.stepwise = num_actions, stepwise
+        cells = hidden = 128
         self.torso = nn.Sequential(nn.Linear(inputs, 512), nn.ReLU(), nn.Linear(512, 512))
         self.logits = nn.Linear(512, num_actions)
         self.y = nn.Linear(512, 600)
@@ -34,6 +42,9 @@ class PeerAgent(nn.Module):
     def forward(self, observations: Tensor, should_reset: Tensor) -> dict[str, Tensor]:
         """[T, B, inputs] -> every head."""
         steps, batch = observations.shape[:2]
+        if self.stepwise:
+            outs = [self._heads(observation) for observation in observations]
+            return {name: torch.stack([out[name] for out in outs]) for name in outs[0]}
         out = self._heads(observations.reshape(steps * batch, -1))
         return {name: x.reshape(steps, batch, *x.shape[1:]) for name, x in out.items()}
 
@@ -47,19 +58,32 @@ class PeerAgent(nn.Module):
 
     def _heads(self, x: Tensor) -> dict[str, Tensor]:
         torso = self.torso(x)
-        cell = self.root(torso).repeat_interleave(self.num_actions, dim=0)
-        actions = torch.eye(self.num_actions).repeat(len(x), 1)
-        hidden, _ = self.lstm(actions, (torch.tanh(cell), cell))
+        cell = self.root(torso)
         out = {"logits": self.logits(torso), "y": self.y(torso)}
-        for name, head in self.heads.items():
-            out[name] = head(hidden).reshape(len(x), self.num_actions, -1)
-        return out
+        model = self._action_by_action if self.stepwise else self._all_actions
+        return out | model(cell)
+
+    def _action_by_action(self, cell: Tensor) -> dict[str, Tensor]:
+        outs = []
+        for action in torch.eye(self.num_actions):
+            hidden, _ = self.lstm(action.expand(len(cell), -1), (torch.tanh(cell), cell))
+            outs.append({name: head(hidden) for name, head in self.heads.items()})
+        return {name: torch.stack([out[name] for out in outs], dim=1) for name in self.heads}
+
+    def _all_actions(self, cell: Tensor) -> dict[str, Tensor]:
+        roots = cell.repeat_interleave(self.num_actions, dim=0)
+        actions = torch.eye(self.num_actions).repeat(len(cell), 1)
+        hidden, _ = self.lstm(actions, (torch.tanh(roots), roots))
+        return {
+            name: head(hidden).reshape(len(cell), self.num_actions, -1)
+            for name, head in self.heads.items()
+        }
 
 
 class Peer:
     """disco-torch learning from the same batch."""
 
-    def __init__(self, rollout: Rollout, weights: Path) -> None:
+    def __init__(self, rollout: Rollout, weights: Path, stepwise: bool = True) -> None:
         try:
             from disco_torch import DiscoTrainer
         except ImportError as error:
@@ -69,8 +93,9 @@ class Peer:
         observations = rollout.observations
         assert isinstance(observations, Tensor)
         inputs = observations.flatten(start_dim=2).shape[-1]
-        self._agent = PeerAgent(inputs, rollout.num_actions)
-        self._trainer = DiscoTrainer(self._agent, device="cpu", weights_path=str(weights))
+        self._agent = PeerAgent(inputs, rollout.num_actions, stepwise)
+        with contextlib.redirect_stdout(io.StringIO()):  # It prints what it loaded.
+            self._trainer = DiscoTrainer(self._agent, device="cpu", weights_path=str(weights))
         flat = observations.flatten(start_dim=2).float()
         with torch.no_grad():
             behaviour = self._agent(flat, torch.zeros_like(rollout.rewards))

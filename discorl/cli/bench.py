@@ -56,10 +56,40 @@ class BenchLearner:
 
 
 @dataclass(frozen=True)
-class BenchCommand:
-    """Time a learner step against disco-torch and this machine's limit."""
+class BenchDiscover:
+    """A meta-step at the published setting in both modes, and memory by inner updates."""
 
-    what: Annotated[BenchLearner, tyro.conf.subcommand("learner")]
+    rounds: int = 10
+    """How often each is timed; medians are reported."""
+    memory: bool = True
+    """Measure peak memory for 1, 2, 5, 10 and 20 inner updates too: a process each."""
+    json: bool = False
+    """Print JSON on standard output."""
+
+    def run(self) -> int:
+        """Measure and print."""
+        from discorl.bench.discover import bench_discover
+
+        if self.rounds < 5:
+            raise DiscorlError("--rounds: at least 5, or the medians mean little")
+        tune_process()
+        with Console(stderr=True).status("timing, round by round"):
+            figures = bench_discover(self.rounds, self.memory)
+        if self.json:
+            print(json.dumps(figures))
+        else:
+            print_figures(figures)
+        return 0
+
+
+@dataclass(frozen=True)
+class BenchCommand:
+    """Time a learner step against disco-torch, or a meta-step against this machine's limit."""
+
+    what: (
+        Annotated[BenchLearner, tyro.conf.subcommand("learner")]
+        | Annotated[BenchDiscover, tyro.conf.subcommand("discover")]
+    )
 
     def run(self) -> int:
         """Run the chosen benchmark."""

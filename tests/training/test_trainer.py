@@ -264,11 +264,3 @@ def test_a_cosine_schedule_ends_with_the_run():
     schedule = trainer.learner.optimiser.schedule
     assert float(schedule(torch.tensor(0))) == pytest.approx(1e-3)
     assert float(schedule(torch.tensor(40))) == pytest.approx(0, abs=1e-9)
-
-
-@pytest.mark.slow
-def test_actor_critic_learns_catch():
-    settings = {"learning_rate": 5e-4, "torso": (64, 32, 32), "batch_size": 64, "num_envs": 8}
-    trainer = Trainer(config(rollout_length=29, replay_capacity=1024, **settings), ActorCritic())
-    run(trainer, 600)
-    assert trainer.evaluate(greedy=True, episodes=200).mean_return > 0.8
