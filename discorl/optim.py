@@ -72,14 +72,18 @@ class ClippedAdam:
         count = state.count + 1
         learning_rate = self.schedule(state.count)
         dtype = next(iter(grads.values())).dtype
-        first_bias = 1 - self.beta1 ** count.to(dtype)
-        second_bias = 1 - self.beta2 ** count.to(dtype)
+        first_scale = 1 / (1 - self.beta1 ** count.to(dtype))
+        second_scale = torch.rsqrt(1 - self.beta2 ** count.to(dtype))
         updates, first, second = {}, {}, {}
         for name, grad in grads.items():
             first[name] = torch.lerp(grad, state.first[name], self.beta1)
-            second[name] = torch.lerp(grad.detach().square(), state.second[name], self.beta2)
-            denominator = (second[name] / second_bias).sqrt() + self.eps
-            step = (first[name] / first_bias / denominator).clamp(-self.max_step, self.max_step)
+            fixed = grad.detach()
+            second[name] = torch.addcmul(
+                self.beta2 * state.second[name], fixed, fixed, value=1 - self.beta2
+            )
+            denominator = second[name].sqrt() * (second_scale / first_scale)
+            step = first[name] / (denominator + self.eps / first_scale)
+            step = step.clamp(-self.max_step, self.max_step)
             updates[name] = -learning_rate * step
             if self.weight_decay:
                 updates[name] = updates[name] - learning_rate * self.weight_decay * params[name]

@@ -127,8 +127,7 @@ class Network:
 
     def _torso(self, params: Params, observations: Observation) -> Tensor:
         torso_params = {name: params[f"torso.{name}"] for name in self._torso_names}
-        features: Tensor = functional_call(self.torso, torso_params, (observations,))
-        return features
+        return call_torso(self.torso, torso_params, observations)
 
     def _state_heads(self, params: Params, features: Tensor) -> dict[str, Tensor]:
         return {name: _linear(params, f"head.{name}", features) for name in self.heads.state}
@@ -160,7 +159,14 @@ class Network:
     @staticmethod
     def _action_head(params: Params, name: str, hidden: Tensor) -> Tensor:
         x = torch.relu(_linear(params, f"model.{name}.0", hidden))
-        return _linear(params, f"model.{name}.1", x)
+        weight, bias = params[f"model.{name}.1.weight"], params[f"model.{name}.1.bias"]
+        size = len(bias)
+        # Products whose width is no multiple of eight take half as long again: 601 bins do.
+        odd = -size % 8
+        if odd and size > 8:
+            weight = torch.nn.functional.pad(weight, (0, 0, 0, odd))
+            bias = torch.nn.functional.pad(bias, (0, odd))
+        return torch.nn.functional.linear(x, weight, bias)[..., :size]
 
     def _layers(self) -> dict[str, tuple[int, int, float | None]]:
         """Every layer outside the torso: name -> (in, out, initial deviation)."""
@@ -181,6 +187,16 @@ class Network:
                 config.action_head_std,
             )
         return layers
+
+
+def call_torso(torso: nn.Module, params: Params, observations: Observation) -> Tensor:
+    """A torso with the given parameters; one that offers `functional` is spared the detour."""
+    functional = getattr(torso, "functional", None)
+    if callable(functional):
+        features: Tensor = functional(params, observations)
+    else:
+        features = functional_call(torso, dict(params), (observations,))
+    return features
 
 
 def _linear(params: Params, name: str, x: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from discorl.layers import initial_linear
+from discorl.layers import Params, initial_linear
 
 
 class MLPTorso(nn.Module):
@@ -35,9 +35,16 @@ class MLPTorso(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         """[..., *observation_shape] -> [..., output_size]."""
+        return self.functional(dict(self.named_parameters()), observations)
+
+    def functional(self, params: Params, observations: Tensor) -> Tensor:
+        """`forward` with other parameters; acting spends half its time in the general way."""
         x = observations.flatten(start_dim=observations.dim() - self.feature_dims)
-        x = x.to(next(self.parameters()).dtype)
-        for layer in self.layers[:-1]:
-            x = torch.relu(layer(x))
-        x = self.layers[-1](x)
-        return torch.relu(x) if self.activate_last else x
+        x = x.to(params["layers.0.weight"].dtype)
+        last = len(self.layers) - 1
+        for depth in range(last + 1):
+            name = f"layers.{depth}"
+            x = torch.nn.functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
+            if depth < last or self.activate_last:
+                x = torch.relu(x)
+        return x

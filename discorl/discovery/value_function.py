@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from discorl.agents.network import call_torso
 from discorl.agents.torsos import MLPTorso
 from discorl.layers import Params, truncated_normal
 from discorl.optim import AdamState, ClippedAdam, Schedule, apply_updates
@@ -134,5 +135,5 @@ class ValueFunction:
 
     def _forward(self, params: Params, rollout: Rollout) -> Tensor:
         torso_params = {name: params[f"torso.{name}"] for name in self._torso_names}
-        features = torch.func.functional_call(self._torso, torso_params, (rollout.observations,))
+        features = call_torso(self._torso, torso_params, rollout.observations)
         return torch.nn.functional.linear(features, params["head.weight"], params["head.bias"])
