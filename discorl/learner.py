@@ -5,6 +5,7 @@ Everything is a tensor and nothing leaves the device: no value is read back to d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from discorl.agents.base import Agent
+from discorl.errors import DiscorlError
 from discorl.layers import Params
 from discorl.optim import AdamState, ClippedAdam, apply_updates, global_norm
 from discorl.rollout import AgentOutputs, Rollout, TakenOutputs
@@ -61,6 +63,19 @@ class Learner:
     ) -> tuple[LearnerState, Metrics]:
         """`learner_step` for this learner."""
         return learner_step(state, rollout, self.rule, self.agent, self.optimiser, differentiable)
+
+    def compiled_step(self) -> Callable[[LearnerState, Rollout], tuple[LearnerState, Metrics]]:
+        """`step` as one compiled graph, gradient included: slow to make, then faster.
+
+        The first call compiles, for the shapes it is called with.
+        """
+        if not hasattr(torch._dynamo.config, "trace_autograd_ops"):
+            raise DiscorlError(
+                f"compile: torch {torch.__version__} cannot compile a step that takes gradients; "
+                "2.13 can"
+            )
+        torch._dynamo.config.trace_autograd_ops = True
+        return torch.compile(self.step, dynamic=False, fullgraph=True)
 
 
 def learner_step(

@@ -96,9 +96,7 @@ def _experience(rule: DiscoRule) -> tuple[Trainer, Rollout]:
 
 
 def _stepper(trainer: Trainer, batch: Rollout, compiled: bool) -> Callable[[], object]:
-    step = trainer.learner.step
-    if compiled:
-        step = torch.compile(step, dynamic=False)
+    step = trainer.learner.compiled_step() if compiled else trainer.learner.step
     state = trainer.state
 
     def run() -> float:

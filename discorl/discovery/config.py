@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
@@ -97,6 +98,19 @@ class DiscoverConfig:
                 raise DiscorlError(f"--{name.replace('_', '-')}: expected at least {least}")
         if not self.envs:
             raise DiscorlError("--envs: expected one or more environments")
+        for name in ("widths", "value_torso"):
+            if not getattr(self, name) or min(getattr(self, name)) < 1:
+                flag = f"--{name.replace('_', '-')}"
+                raise DiscorlError(f"{flag}: expected one or more positive sizes")
+        for name in ("learning_rate", "value_learning_rate", "meta_learning_rate", "meta_clip"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise DiscorlError(f"--{name.replace('_', '-')}: expected a positive number")
+        if 0 < self.replay_capacity < self.num_envs:
+            raise DiscorlError(
+                f"--replay-capacity {self.replay_capacity}: expected 0, or room for one rollout "
+                f"({self.num_envs})"
+            )
         if self.lifetimes and min(self.lifetimes) < self.inner_steps:
             raise DiscorlError("--lifetimes: expected at least --inner-steps updates each")
         if not 0 <= self.replay_fraction <= 1:
@@ -118,10 +132,14 @@ class DiscoverConfig:
         for name in values:
             if name not in known:
                 raise UnknownNameError("discovery setting", name, known)
-        sizes: Any = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in values.get("sizes", {}).items()
-        }
-        return cls(**{**values, "sizes": MetaNetworkSizes(**sizes)})
+        try:
+            sizes: Any = {
+                k: tuple(v) if isinstance(v, list) else v
+                for k, v in dict(values.get("sizes", {})).items()
+            }
+            return cls(**{**values, "sizes": MetaNetworkSizes(**sizes)})
+        except (TypeError, ValueError) as error:
+            raise DiscorlError(f"a setting has a value of the wrong type: {error}") from error
 
 
 _LEAST = {
@@ -154,8 +172,8 @@ def deal_environments(envs: tuple[str, ...], agents: int) -> list[str]:
             weights[spec if separator else entry] = float(weight) if separator else 1.0
         except ValueError as error:
             raise DiscorlError(f"--envs {entry}: '{weight}' is not a weight") from error
-    if min(weights.values()) <= 0:
-        raise DiscorlError("--envs: weights must be positive")
+    if not all(0 < weight < math.inf for weight in weights.values()):
+        raise DiscorlError("--envs: weights must be positive numbers")
     total = sum(weights.values())
     dealt = dict.fromkeys(weights, 0)
     order = []

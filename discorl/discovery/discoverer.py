@@ -187,7 +187,7 @@ class Discoverer:
         }
         values = [result.metrics[name] for name in AGENT_METRICS] + [extra[n] for n in _EXTRA]
         device = self.config.device
-        return torch.stack([torch.as_tensor(v, device=device).double() for v in values])
+        return torch.stack([torch.as_tensor(v, dtype=torch.float64, device=device) for v in values])
 
     def _report(self, table: Tensor, updates: Params) -> MetaStepReport:
         names = (*AGENT_METRICS, *_EXTRA)

@@ -50,7 +50,7 @@ class Member:
         seed = config.seed * _SEED_STRIDE + index
         self.generator = torch.Generator(config.device).manual_seed(seed)
         self.time_step = self.env.reset(seed)
-        self.replay = self._make_replay()
+        self.replay: Replay | None
         self.tracker = EpisodeTracker(config.num_envs)
         self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
         self.lives = 0
@@ -98,8 +98,8 @@ class Member:
             "generator": {"state": self.generator.get_state()},
             "life": {"ages": torch.tensor([self.age, self.lifetime, self.lives])},
             "recent": {
-                "returns": torch.tensor([e.total_reward for e in self.recent]).double(),
-                "lengths": torch.tensor([e.length for e in self.recent]).long(),
+                "returns": torch.tensor([e.total_reward for e in self.recent], dtype=torch.float64),
+                "lengths": torch.tensor([e.length for e in self.recent], dtype=torch.int64),
             },
         }
         if self.replay is not None:
@@ -133,8 +133,7 @@ class Member:
         self.lifetime = self._draw_lifetime()
         self.lives += 1
         self.recent.clear()
-        if self.replay is not None:
-            self.replay.size = 0
+        self.replay = self._make_replay()
 
     def _draw_lifetime(self) -> int:
         """One of the lifetimes, likelier the shorter: each gets the same share of all updates."""

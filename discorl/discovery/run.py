@@ -66,8 +66,8 @@ def resume_discovery(
             raise DiscorlError("--meta-steps: a run with a schedule cannot be extended")
         config = replace(config, meta_steps=meta_steps)
     with join_group(config.device) as group:
-        discoverer = Discoverer(config, initial_rule(config), group)
         checkpoint = load_latest(folder / CHECKPOINTS)
+        discoverer = Discoverer(config, _rule_of_run(folder, config, checkpoint), group)
         if checkpoint is not None:
             discoverer.restore(checkpoint)
         group.wait()
@@ -94,6 +94,16 @@ def initial_rule(config: DiscoverConfig) -> DiscoRule:
     if not isinstance(rule, DiscoRule):
         raise DiscorlError(f"--init {config.init}: expected a discovered rule")
     return rule
+
+
+def _rule_of_run(folder: Path, config: DiscoverConfig, checkpoint: Checkpoint | None) -> DiscoRule:
+    """What a resumed run's rule looks like; the checkpoint has its parameters. Once there is one,
+    the rule that the run began with may be gone."""
+    if checkpoint is not None and (folder / RULE_FILE).exists():
+        rule = load_rule(folder / RULE_FILE)
+        assert isinstance(rule, DiscoRule)
+        return rule
+    return initial_rule(config)
 
 
 class _Run:
@@ -131,6 +141,7 @@ class _Run:
         while discoverer.step < config.meta_steps:
             reports.append(discoverer.meta_step())
             step = discoverer.step
+            check_finite(reports[-1], step)
             last = step == config.meta_steps
             signum = self._agree_to_stop(stop)
             if step % config.log_every == 0 or last:
@@ -138,7 +149,9 @@ class _Run:
                 self._log(reports, seconds)
                 reports, started = [], time.perf_counter()
             if (config.eval_every and step % config.eval_every == 0) or last:
-                self._evaluate()
+                if self.leads:
+                    self._evaluate()
+                discoverer.group.wait()
                 started = time.perf_counter()
             if step % config.checkpoint_every == 0 or last or signum:
                 self._save(discoverer.checkpoint())
@@ -157,38 +170,30 @@ class _Run:
         record = summarise(reports[-1])
         record["meta/skipped"] = self.discoverer.skipped
         record["time/steps_per_second"] = len(reports) / max(seconds, 1e-9)
-        bad = [name for name, value in record.items() if not math.isfinite(value)]
-        if bad and not any(report.skipped for report in reports):
-            raise DiscorlError(
-                f"{bad[0]} is not finite at meta-step {self.discoverer.step}; the last "
-                "checkpoint is from before it"
-            )
-        record = {name: value for name, value in record.items() if name not in bad}
+        record = {name: value for name, value in record.items() if math.isfinite(value)}
         self.writer.write(self.discoverer.step, record)
         if self.observer:
             self.observer.progress(Progress(self.discoverer.step, self.config.meta_steps, record))
 
     def _evaluate(self) -> None:
         """Fresh agents on each environment; the best rule so far is kept."""
-        if self.leads:
-            rule = self.discoverer.rule.to(torch.float32)
-            envs = list(dict.fromkeys(self.discoverer.env_of))
-            results = [evaluate_rule(rule, self.config, env) for env in envs]
-            score = math.fsum(r.final_return for r in results) / len(results)
-            entry = {
-                "meta_step": self.discoverer.step,
-                "score": score,
-                "agents": [asdict(r) for r in results],
-            }
-            best = max((e["score"] for e in self.evaluations), default=-math.inf)
-            self.evaluations.append(entry)
-            write_json(self.folder / EVALUATIONS_FILE, self.evaluations)
-            if score > best:
-                save_rule(self._signed(rule, entry), self.folder / BEST_FILE)
-            assert self.writer is not None
-            record = {f"eval/{r.env}": r.final_return for r in results}
-            self.writer.write(self.discoverer.step, {"eval/fresh_agents": score, **record})
-        self.discoverer.group.wait()
+        rule = self.discoverer.rule.to(torch.float32)
+        envs = list(dict.fromkeys(self.discoverer.env_of))
+        results = [evaluate_rule(rule, self.config, env) for env in envs]
+        score = math.fsum(r.final_return for r in results) / len(results)
+        entry = {
+            "meta_step": self.discoverer.step,
+            "score": score,
+            "agents": [asdict(r) for r in results],
+        }
+        best = max((e["score"] for e in self.evaluations), default=-math.inf)
+        self.evaluations.append(entry)
+        write_json(self.folder / EVALUATIONS_FILE, self.evaluations)
+        if score > best:
+            save_rule(self._signed(rule, entry), self.folder / BEST_FILE)
+        assert self.writer is not None
+        record = {f"eval/{r.env}": r.final_return for r in results}
+        self.writer.write(self.discoverer.step, {"eval/fresh_agents": score, **record})
 
     def _save(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is not None:
@@ -216,6 +221,8 @@ class _Run:
         discoverer = self.discoverer
         result: dict[str, Any] = {"meta_steps": discoverer.step, "folder": str(self.folder)}
         if self.leads:
+            if not self.evaluations or self.evaluations[-1]["meta_step"] != discoverer.step:
+                self._evaluate()  # The run was told to end where it had stopped.
             last = self.evaluations[-1]
             best = max(self.evaluations, key=lambda e: e["score"])
             result |= {
@@ -253,6 +260,18 @@ class _Run:
         if discoverer.step:
             notes.append(f"going on from meta-step {discoverer.step}")
         return notes
+
+
+def check_finite(report: MetaStepReport, step: int) -> None:
+    """Raise DiscorlError for a metric that is not finite, before it gets into a checkpoint; those
+    of an agent that did not count are its own affair."""
+    if report.skipped:
+        return
+    for name, value in summarise(report).items():
+        if not math.isfinite(value):
+            raise DiscorlError(
+                f"{name} is not finite at meta-step {step}; the last checkpoint is from before it"
+            )
 
 
 def summarise(report: MetaStepReport) -> dict[str, float]:

@@ -10,7 +10,15 @@ from discorl.training.config import TrainConfig
 
 PresetName = Literal["default", "published"]
 
-_ACTOR_CRITIC = {"learning_rate": 5e-4, "torso": (64, 32, 32)}
+_PUBLISHED_ACTOR_CRITIC = {"learning_rate": 5e-4, "torso": (64, 32, 32)}
+
+_ACTOR_CRITIC = {
+    "learning_rate": 0.002,
+    "torso": (64, 32, 32),
+    "value_width": 1.0,
+    "num_envs": 16,
+    "replay_fraction": 0.75,
+}
 
 _DISCOVERED = {"activate_torso": True, "value_width": 1.0, "action_head_std": 0.001}
 """A newborn agent that is sure that nothing is worth anything learns twice as fast: the
@@ -18,7 +26,7 @@ published initialisation makes its first values noise many times larger than the
 
 _PRESETS: dict[tuple[PresetName, bool], dict[str, Any]] = {
     ("published", True): {},
-    ("published", False): _ACTOR_CRITIC,
+    ("published", False): _PUBLISHED_ACTOR_CRITIC,
     ("default", True): _DISCOVERED,
     ("default", False): _ACTOR_CRITIC,
 }

@@ -45,9 +45,7 @@ class Trainer:
         self.rule = rule.to(device=self.device) if isinstance(rule, DiscoRule) else rule
         self.env: Environment = make_environment(config.env, config.num_envs, self.device)
         self.learner = self._make_learner()
-        self.learner_step = (
-            torch.compile(self.learner.step, dynamic=False) if config.compile else self.learner.step
-        )
+        self.learner_step = self.learner.compiled_step() if config.compile else self.learner.step
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.state: LearnerState = self.learner.init(self.generator)
         self.time_step: TimeStep = self.env.reset(config.seed)
