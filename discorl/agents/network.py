@@ -76,6 +76,10 @@ class Network:
         params = {f"torso.{n}": p.detach().clone() for n, p in self.torso.named_parameters()}
         for name, (fan_in, fan_out, std) in self._layers().items():
             weights, biases = initial_linear(fan_in, fan_out, generator, std)
+            if name == "model.lstm":
+                params["model.action"], weights = weights.split(
+                    [self.num_actions, fan_in - self.num_actions]
+                )
             params[f"{name}.weight"] = weights.t().contiguous()
             params[f"{name}.bias"] = biases
         if self.config.value_width is not None:
@@ -135,24 +139,20 @@ class Network:
     def _root(self, params: Params, features: Tensor) -> tuple[Tensor, Tensor]:
         """The root's cell [..., H], and its share of the gates [..., 4 H]."""
         cell = _linear(params, "model.root", features)
-        from_hidden = params["model.lstm.weight"][:, self.num_actions :]
-        gates = torch.nn.functional.linear(torch.tanh(cell), from_hidden, params["model.lstm.bias"])
-        return cell, gates
+        return cell, _linear(params, "model.lstm", torch.tanh(cell))
 
     def _every_action(
         self, params: Params, cell: Tensor, gates: Tensor, heads: HeadSpec
     ) -> dict[str, Tensor]:
         """Heads [..., A, *shape] of all actions."""
-        from_action = params["model.lstm.weight"][:, : self.num_actions].t().contiguous()
-        hidden, _ = lstm_cell(gates.unsqueeze(-2) + from_action, cell.unsqueeze(-2))
+        hidden, _ = lstm_cell(gates.unsqueeze(-2) + params["model.action"], cell.unsqueeze(-2))
         return {name: self._action_head(params, name, hidden) for name in heads.action}
 
     def _taken_action(
         self, params: Params, cell: Tensor, gates: Tensor, actions: Tensor
     ) -> dict[str, Tensor]:
         """Heads [T, B, *shape] of one action a state."""
-        rows = params["model.lstm.weight"][:, : self.num_actions].t()
-        from_action = torch.nn.functional.embedding(actions, rows)
+        from_action = torch.nn.functional.embedding(actions, params["model.action"])
         hidden, _ = lstm_cell(gates + from_action, cell)
         return {name: self._action_head(params, name, hidden) for name in self.heads.action}
 

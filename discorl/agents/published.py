@@ -1,17 +1,21 @@
 """The published agent network's parameter names, translated to ours and back.
 
-Published weights are [in, out], ours [out, in] as in `nn.Linear`.
+Published weights are [in, out], ours [out, in] as in `nn.Linear`; and the rows of the model's
+LSTM that read the one-hot action are a table of their own here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 _TORSO = "mlp/~_embedding_pass/torso/~/linear_"
 _HEAD = "mlp/~_head_pass/torso_head"
-_MODEL = {"model.root": "mlp/linear", "model.lstm": "mlp/action_cond/linear"}
+_LSTM = "model.lstm"
+_ACTION = "model.action"
+_MODEL = {"model.root": "mlp/linear", _LSTM: "mlp/action_cond/linear"}
 _ACTION_HEADS = {"z": "mlp/mlp", "aux_pi": "mlp/mlp_1", "q": "mlp/mlp_2"}
 
 
@@ -25,7 +29,11 @@ def from_published(arrays: Mapping[str, Tensor], state_heads: tuple[str, str]) -
     params = {}
     for ours, published in _layers(state_heads).items():
         if f"{published}/w" in arrays:
-            params[f"{ours}.weight"] = arrays[f"{published}/w"].t().contiguous()
+            weight = arrays[f"{published}/w"]
+            if ours == _LSTM:
+                cells = weight.shape[1] // 4
+                params[_ACTION], weight = weight.split([len(weight) - cells, cells])
+            params[f"{ours}.weight"] = weight.t().contiguous()
             params[f"{ours}.bias"] = arrays[f"{published}/b"]
     return params
 
@@ -35,7 +43,10 @@ def to_published(params: Mapping[str, Tensor], state_heads: tuple[str, str]) -> 
     arrays = {}
     for ours, published in _layers(state_heads).items():
         if f"{ours}.weight" in params:
-            arrays[f"{published}/w"] = params[f"{ours}.weight"].t()
+            weight = params[f"{ours}.weight"].t()
+            if ours == _LSTM:
+                weight = torch.cat([params[_ACTION], weight])
+            arrays[f"{published}/w"] = weight
             arrays[f"{published}/b"] = params[f"{ours}.bias"]
     return arrays
 

@@ -59,7 +59,9 @@ class Discoverer:
         self.config = config
         self.group = group or Group()
         dtype = torch.float64 if config.float64 else torch.float32
-        self.rule = rule.to(dtype, config.device)
+        # Copies, because tensors read from a file lie at any address: see `restore`.
+        params = {n: p.to(config.device, dtype, copy=True) for n, p in rule.params.items()}
+        self.rule = rule.with_params(params)
         self.env_of = deal_environments(config.envs, config.agents)
         self.members = [
             Member(config, index, env, self.rule)
@@ -111,7 +113,8 @@ class Discoverer:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint, made by any number of processes."""
-        groups = split_groups(checkpoint.tensors)
+        # Tensors read from a file lie at any address, and kernels round by alignment.
+        groups = split_groups({name: t.clone() for name, t in checkpoint.tensors.items()})
         try:
             params = unflatten(dict(self.rule.params), groups["rule"])
             self.rule = self.rule.with_params(params)

@@ -25,7 +25,7 @@ from discorl.files import read_json, write_json
 from discorl.rules.disco import DiscoConfig, DiscoRule
 from discorl.rules.library import load_rule, save_rule
 from discorl.runs.checkpoint import Checkpoint, load_latest, save_checkpoint
-from discorl.runs.metrics import MetricsWriter
+from discorl.runs.metrics import MetricsWriter, read_metrics
 from discorl.runs.plots import plot_curves, read_curve
 from discorl.runs.session import Interrupted, Observer, Progress, stop_signals
 
@@ -236,7 +236,8 @@ class _Run:
                 "best_meta_step": best["meta_step"],
             }
             write_json(self.folder / RESULT_FILE, result)
-            plot_curves([read_curve(self.folder, RETURN)], self.folder / CURVE_FILE, RETURN)
+            if any(RETURN in record for record in read_metrics(self.folder)):
+                plot_curves([read_curve(self.folder, RETURN)], self.folder / CURVE_FILE, RETURN)
         return result
 
     def _earlier_evaluations(self) -> list[dict[str, Any]]:

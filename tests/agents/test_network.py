@@ -163,8 +163,7 @@ def test_a_torso_must_say_its_size(size):
 def test_permuting_actions_permutes_their_heads_and_nothing_else(tiny_rule):
     network, params = make(tiny_rule)
     order = [2, 0, 1]
-    permuted = params | {"model.lstm.weight": params["model.lstm.weight"].clone()}
-    permuted["model.lstm.weight"][:, :3] = params["model.lstm.weight"][:, order]
+    permuted = params | {"model.action": params["model.action"][order]}
     before, after = (network.outputs(p, boards(4, 2)) for p in (params, permuted))
     assert not torch.allclose(before.action["q"][:, :, 0], before.action["q"][:, :, 1])
     for name, x in before.action.items():
@@ -175,12 +174,12 @@ def test_permuting_actions_permutes_their_heads_and_nothing_else(tiny_rule):
 def test_more_actions_change_nothing_for_the_others(tiny_rule):
     few, params = make(tiny_rule, actions=3)
     many, more = make(tiny_rule, actions=5, seed=9)
-    lstm = params["model.lstm.weight"]
-    extra = torch.randn(len(lstm), 2, dtype=f64)
+    table = params["model.action"]
+    extra = torch.randn(2, table.shape[1], dtype=f64)
     for name in more:
         if params[name].shape == more[name].shape:
             more[name] = params[name]
-    more["model.lstm.weight"] = torch.cat([lstm[:, :3], extra, lstm[:, 3:]], dim=1)
+    more["model.action"] = torch.cat([table, extra])
     for name in ("z", "q"):
         torch.testing.assert_close(
             many.outputs(more, boards(4, 2)).action[name][:, :, :3],
@@ -198,8 +197,8 @@ def test_the_model_by_hand(tiny_rule):
     cell = params["model.root.weight"] @ x + params["model.root.bias"]
     q = network.outputs(params, board).action["q"]
     for action in range(3):
-        inputs = torch.cat([torch.eye(3, dtype=f64)[action], torch.tanh(cell)])
-        gates = params["model.lstm.weight"] @ inputs + params["model.lstm.bias"]
+        gates = params["model.lstm.weight"] @ torch.tanh(cell) + params["model.lstm.bias"]
+        gates = gates + params["model.action"][action]
         i, g, f, o = gates.split(5)
         new = torch.sigmoid(f + 1) * cell + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(new)
@@ -284,6 +283,7 @@ def test_initial_weights(tiny_rule):
         "model.q.0": 100**-0.5,
         "model.q.1": 80**-0.5,
     }
+    assert params["model.action"].std().item() == pytest.approx(0.88 * 103**-0.5, rel=0.08)
     for name, std in expected.items():
         weights = params[f"{name}.weight"]
         assert weights.abs().max() <= 2 * std

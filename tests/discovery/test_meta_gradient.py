@@ -119,7 +119,9 @@ def test_both_modes_agree(tiny_rule, updates):
     setup = replace(setup, state=state, value_state=value_state)
     reverse, mixed = setup.run("reverse"), setup.run("mixed")
     assert_close(mixed.grads, reverse.grads, 1e-10)
-    assert all(grad.abs().max() > 0 for grad in reverse.grads.values())
+    # The meta-RNN takes effect at the next update only.
+    silent = {name for name, grad in reverse.grads.items() if not grad.any()}
+    assert silent == ({n for n in reverse.grads if n.startswith("meta")} if updates == 1 else set())
     assert_close(flatten(mixed.state), flatten(reverse.state), 1e-10)
     assert_close(flatten(mixed.value_state), flatten(reverse.value_state), 1e-10)
     assert_close(mixed.metrics, reverse.metrics, 1e-10)
@@ -222,21 +224,25 @@ def meta_loss(setup, params):
 # All else is differentiated: targets, the agent's gradient, momentum, parameters, target
 # parameters, y and z as the rule reads them, the meta-RNN, the regularisers.
 @pytest.mark.parametrize("updates", [1, 3])
-@pytest.mark.parametrize("mode", ["reverse", "mixed"])
-def test_finite_differences(tiny_rule, updates, mode):
+def test_finite_differences(tiny_rule, updates):
     config = tiny_rule.config
     if updates > 1:
         config = replace(config, value_cost=0.0, aux_policy_cost=0.0)
     rule = replace(tiny_rule, config=config).to(torch.float64)
+    generator = torch.Generator().manual_seed(3)
+    # Biases of zero put dead units on the kink of the next ReLU, where nothing is differentiable.
+    biases = {n: 0.1 * torch.randn(p.shape, generator=generator) for n, p in rule.params.items()}
+    rule = rule.with_params(
+        {n: p + biases[n].double() if n.endswith(".b") else p for n, p in rule.params.items()}
+    )
     setup = make_setup(rule, updates, ClippedAdam(Schedule(0.5e8), eps=1e8))
     # Weights at which all parts of the meta-loss matter alike
     weights = MetaLossConfig(0.5, 0.5, target_mean_cost=0.01, target_kl_cost=0.01)
     setup = replace(setup, config=weights)
-    result = setup.run(mode)
+    result = setup.run("reverse")
+    assert_close(setup.run("mixed").grads, result.grads, 1e-9)
     surrogate = fixed(setup)
-    base = surrogate.run("reverse")
-    assert_close(base.grads, result.grads, 1e-9)
-    generator = torch.Generator().manual_seed(3)
+    assert_close(surrogate.run("reverse").grads, result.grads, 1e-9)
     params, step = rule.params, 1e-5
     tensors = [[name] for name in params]
     for names in [*tensors, list(params), list(params)]:
