@@ -9,6 +9,8 @@ import pytest
 
 import discorl
 from discorl.cli.__main__ import COMMANDS, main
+from discorl.discovery.config import DiscoverConfig
+from discorl.discovery.run import start_discovery
 from discorl.envs import registry
 from discorl.rules import library
 from discorl.rules.disco import DiscoRule
@@ -28,7 +30,8 @@ def blocks(path: Path, language: str) -> list[str]:
 
 def commands(path: Path) -> list[list[str]]:
     """Every `discorl ...` of a document's shell blocks and inline code, as words."""
-    lines = [line for block in blocks(path, "sh") for line in block.splitlines()]
+    shell = [block.replace("\\\n", " ") for block in blocks(path, "sh")]
+    lines = [line for block in shell for line in block.splitlines()]
     lines += re.findall(r"`([^`\n]+)`", path.read_text())
     words = [line.partition("#")[0].removeprefix("$ ").split() for line in lines]
     # A bare `discorl` is the project's name.
@@ -102,6 +105,41 @@ def test_every_metric_is_explained(kind: str, tiny_rule: DiscoRule, tmp_path: Pa
     explained = set(re.findall(r"`([^`\n]+)`", (ROOT / "docs" / "metrics.md").read_text()))
     assert names <= explained
     assert set(result) <= explained
+
+
+def test_every_metric_of_discovery_is_explained(tmp_path: Path) -> None:
+    # Given a short discovery with an evaluation
+    env = "catch:rows=3,columns=3"
+    config = DiscoverConfig(
+        envs=(env,),
+        agents=1,
+        meta_steps=1,
+        num_envs=2,
+        rollout_length=4,
+        widths=(8,),
+        model_size=4,
+        head_hidden=4,
+        value_torso=(4,),
+        sizes=discorl.MetaNetworkSizes(predictions=12, hidden=8, meta_hidden=4),
+        log_every=1,
+        eval_steps=3,
+    )
+    result = start_discovery(config, tmp_path / "run")
+    # Then its document names everything it wrote
+    records = read_metrics(tmp_path / "run")
+    names = {name.replace(env, "ENV") for record in records for name in record}
+    assert {"meta/meta_loss", "eval/fresh_agents", "population/return/ENV", "eval/ENV"} <= names
+    explained = set(re.findall(r"`([^`\n]+)`", (ROOT / "docs" / "metrics.md").read_text()))
+    assert names <= explained
+    assert set(result) <= explained
+
+
+def test_every_setting_of_discovery_is_explained() -> None:
+    explained = re.findall(
+        r"^\| `(\w+)` \|", (ROOT / "docs" / "discovery.md").read_text(), re.MULTILINE
+    )
+    settings = [name for name in explained if name not in ("reverse", "mixed")]
+    assert settings == list(DiscoverConfig().to_json())
 
 
 def test_every_setting_is_explained() -> None:

@@ -41,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         console = Console(stderr=True, soft_wrap=True)
         console.print(f"error: {error}", style="red", markup=False, highlight=False)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         # The reader of our output went away, as `| head` does.
         sys.stderr.close()

@@ -66,8 +66,10 @@ class TrainCommand:
         """A resumed run keeps its own configuration: say so rather than ignore a flag."""
         command: TrainCommand = parse_command(cls, "train", args, default=cls(config=own))
         refuse_changes(command.config, own, allowed="steps")
-        if command.out is not None:
-            raise DiscorlError("--resume goes on in the run's own folder: drop --out")
+        if command.out is not None or command.preset != "default":
+            raise DiscorlError(
+                "--resume goes on in the run's own folder and settings: drop --out and --preset"
+            )
         return command
 
     def run(self) -> int:

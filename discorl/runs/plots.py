@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,21 @@ from discorl.files import read_json, write_atomically
 from discorl.runs.metrics import read_metrics
 
 EPISODE_RETURN = "charts/episode_return"
+_HOUSEKEEPING = (
+    "seed",
+    "steps",
+    "device",
+    "compile",
+    "log_every",
+    "eval_every",
+    "eval_episodes",
+    "checkpoint_every",
+    "keep_checkpoints",
+    "wandb",
+)
+"""Settings in which runs of one experiment may differ."""
+_DIFFERENCES = 2
+"""So many differing settings are named in the legend."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +35,11 @@ class Curve:
     """One metric of one run over steps."""
 
     label: str
-    """Runs with the same label are seeds of one experiment."""
+    """Environment and rule."""
     steps: np.ndarray
     values: np.ndarray
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Runs with the same label and settings are seeds of one experiment."""
 
 
 def read_curve(folder: Path, metric: str = EPISODE_RETURN) -> Curve:
@@ -33,7 +50,8 @@ def read_curve(folder: Path, metric: str = EPISODE_RETURN) -> Curve:
         raise DiscorlError(f"{folder} has no metric '{metric}' yet")
     steps, values = np.array(points, dtype=float).T
     label = f"{config.get('env', folder.name)}, {config.get('rule', '?')}"
-    return Curve(label, steps, values)
+    settings = {k: v for k, v in config.items() if k not in _HOUSEKEEPING}
+    return Curve(label, steps, values, settings)
 
 
 def plot_curves(curves: list[Curve], path: Path, metric: str = EPISODE_RETURN) -> None:
@@ -44,12 +62,12 @@ def plot_curves(curves: list[Curve], path: Path, metric: str = EPISODE_RETURN) -
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    for label in dict.fromkeys(curve.label for curve in curves):
-        _plot_group(axes, label, [c for c in curves if c.label == label])
+    for label, group in _experiments(curves).items():
+        _plot_group(axes, label, group)
     axes.set_xlabel("training steps")
     axes.set_ylabel(metric.rpartition("/")[2].replace("_", " "))
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside lower center", frameon=False, fontsize="small")
     suffix = path.suffix.lstrip(".") or "png"
     formats = figure.canvas.get_supported_filetypes()
     if suffix not in formats:
@@ -59,12 +77,38 @@ def plot_curves(curves: list[Curve], path: Path, metric: str = EPISODE_RETURN) -
     plt.close(figure)
 
 
+def _experiments(curves: list[Curve]) -> dict[str, list[Curve]]:
+    """Curves by experiment; where labels clash, the differing settings are named."""
+    groups: list[list[Curve]] = []
+    for curve in curves:
+        for group in groups:
+            if (group[0].label, group[0].settings) == (curve.label, curve.settings):
+                group.append(curve)
+                break
+        else:
+            groups.append([curve])
+    return {_name(group[0], [g[0] for g in groups]): group for group in groups}
+
+
+def _name(curve: Curve, all_curves: list[Curve]) -> str:
+    rivals = [c for c in all_curves if c.label == curve.label]
+    differing = [
+        f"{key}={value}"
+        for key, value in curve.settings.items()
+        if any(rival.settings.get(key) != value for rival in rivals)
+    ]
+    if not differing:
+        return curve.label
+    more = ", ..." if len(differing) > _DIFFERENCES else ""
+    return f"{curve.label} ({', '.join(differing[:_DIFFERENCES])}{more})"
+
+
 def _plot_group(axes: Any, label: str, group: list[Curve]) -> None:
     end = min(curve.steps[-1] for curve in group)
     grid = np.unique(np.concatenate([c.steps for c in group]))
     grid = grid[grid <= end]
     values = np.stack([np.interp(grid, c.steps, c.values) for c in group])
-    name = f"{label} ({len(group)} seeds)" if len(group) > 1 else label
+    name = f"{label}, {len(group)} seeds" if len(group) > 1 else label
     (line,) = axes.plot(grid, values.mean(axis=0), label=name)
     if len(group) > 1:
         axes.fill_between(
