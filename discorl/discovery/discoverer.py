@@ -92,6 +92,8 @@ class Discoverer:
             for name, tensor in contribution.items():
                 total[name] += tensor
             table[member.index] = self._row(member, result, finite)
+            if not bool(finite):
+                member.be_born()  # What broke the meta-gradient may have broken the agent.
         self.group.sum(table)
         updates = self._updates(self._sum_over_group(total), table)
         self.rule = self.rule.with_params(apply_updates(self.rule.params, updates))
@@ -157,7 +159,9 @@ class Discoverer:
     def _updates(self, total: Params, table: Tensor) -> dict[str, Tensor]:
         """The rule's update from the sum over agents."""
         finite = table[:, len(AGENT_METRICS) + _EXTRA.index("finite")].sum()
-        count = finite.clamp(min=1).to(next(iter(total.values())).dtype)
+        if not bool(finite):
+            return {name: torch.zeros_like(tensor) for name, tensor in total.items()}
+        count = finite.to(next(iter(total.values())).dtype)
         mean = {name: tensor / count for name, tensor in total.items()}
         if self.config.meta_optimiser == "per_agent":
             return mean

@@ -58,7 +58,7 @@ class Member:
         self.lifetime = 0
         self.state: LearnerState
         self.value_state: ValueState
-        self._be_born()
+        self.be_born()
 
     @property
     def mean_return(self) -> float | None:
@@ -70,7 +70,7 @@ class Member:
     def meta_step(self, rule: DiscoRule) -> MetaGradient:
         """Act, learn N times by the rule, and return what that says about the rule."""
         if self.lifetime and self.age + self.config.inner_steps > self.lifetime:
-            self._be_born()
+            self.be_born()
         train = [self._act(self.config.rollout_length) for _ in range(self.config.inner_steps)]
         train = [self._mix(rollout) for rollout in train]
         valid = self._act(2 * self.config.rollout_length)
@@ -125,7 +125,7 @@ class Member:
         if self.replay is not None:
             self.replay.load_state_dict(groups["replay"])
 
-    def _be_born(self) -> None:
+    def be_born(self) -> None:
         """A new agent takes this one's place in the environment."""
         self.state = self.learner.init(self.generator, self.dtype)
         self.value_state = self.value_function.init(self.generator, self.dtype)

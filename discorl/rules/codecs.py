@@ -90,7 +90,8 @@ def _float32_params(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same in float32, contiguous on the CPU; raises unless all numbers are finite."""
     params = {}
     for name, tensor in tensors.items():
-        converted = tensor.detach().to("cpu", torch.float32).contiguous()
+        # A copy, aligned: kernels round differently by address, and a file's are any.
+        converted = tensor.detach().to("cpu", torch.float32, copy=True).contiguous()
         bad = int((~torch.isfinite(converted)).sum())
         if bad:
             raise ValueError(f"{name}: expected finite float32 numbers, found {bad} that are not")

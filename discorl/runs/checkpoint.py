@@ -104,7 +104,10 @@ def _read(path: Path) -> Checkpoint:
     if not intact:
         raise DiscorlError(f"checkpoint {path} is damaged: {_STATE} is not what was written")
     try:
-        return Checkpoint(step, load_file(path / _STATE), values)
+        # Copied, because a file's tensors lie at any address, and kernels round differently by
+        # alignment: a resumed run would drift from one that never stopped.
+        tensors = {name: t.clone() for name, t in load_file(path / _STATE).items()}
+        return Checkpoint(step, tensors, values)
     except (OSError, SafetensorError) as error:
         raise DiscorlError(f"checkpoint {path} is damaged: {error}") from error
 

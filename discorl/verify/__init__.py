@@ -40,8 +40,8 @@ class Kind:
 
 
 # Adam's first step is the learning rate times the gradient's sign, so in float32 an element
-# whose gradient is rounding noise may go either way: 2 x 0.01 of parameters around 0.3. There
-# it is also a tie with the clip, which lets through all of the meta-gradient or none.
+# whose gradient is rounding noise may go either way: 2 x 0.01 of parameters around 0.3. Meta-
+# gradients pass through the same step, whose derivative grows with one over the gradient.
 KINDS: dict[str, Kind] = {
     "values": Kind(values.check_values, values.INPUTS),
     "rule": Kind(rule.check_rule, rule.INPUTS),

@@ -156,7 +156,7 @@ def test_flags_go_into_the_configuration(whole):
     config = read_config(whole[0])
     assert (config.torso, config.batch_size, config.rollout_length) == ((16, 16), 8, 9)
     # What was not given comes from the preset of the rule.
-    assert config.learning_rate == 5e-4
+    assert config.learning_rate == 0.002
 
 
 def test_a_run_for_people(inside, tmp_path):
@@ -420,7 +420,7 @@ def test_every_command_has_help(inside, command):
 
 def test_help_of_train_shows_the_preset_of_the_rule(inside):
     _, out, _ = inside("train", "catch", "--help")
-    for word in ("--resume", "--learning-rate", "0.0005", "64 32 32"):
+    for word in ("--resume", "--learning-rate", "0.002", "64 32 32"):
         assert word in out
 
 

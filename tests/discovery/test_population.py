@@ -86,7 +86,7 @@ class TestLifetimes:
         old = flatten(member.state.params)
         # When its time is up, then a new agent takes its place.
         position = member.time_step.observation.clone()
-        member._be_born()
+        member.be_born()
         assert (member.age, member.lives) == (0, 2)
         assert not torch.equal(member.state.params["head.logits.weight"], old["head.logits.weight"])
         assert_same(member.state.target_params, member.state.params)
@@ -139,7 +139,7 @@ class TestLifetimes:
         member = make_member(tiny_rule, **settings)
         rollout = member._act(5)
         member._mix(replace(rollout, rewards=torch.full_like(rollout.rewards, 7.0)))
-        member._be_born()
+        member.be_born()
         own = replace(rollout, rewards=torch.full_like(rollout.rewards, 1.0))
         for _ in range(3):
             assert (member._mix(own).rewards == 1).all()
