@@ -50,6 +50,7 @@ class Stopwatch:
                 subject()
         for _ in range(rounds):
             for name, subject in self.subjects.items():
+                subject()  # Untimed: caches and allocator are as in a run of many steps.
                 started = time.perf_counter()
                 subject()
                 self.seconds.setdefault(name, []).append(time.perf_counter() - started)
