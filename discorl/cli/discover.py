@@ -11,13 +11,13 @@ from typing import Any
 from rich.console import Console
 
 from discorl.cli.__main__ import parse_command
-from discorl.cli.display import make_display
+from discorl.cli.display import watch
 from discorl.cli.train import refuse_changes
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.run import read_discovery_config, resume_discovery, start_discovery
 from discorl.errors import DiscorlError
 from discorl.files import read_json
-from discorl.runs.session import Interrupted
+from discorl.runs.session import Observer
 from discorl.runtime import tune_process
 
 _SHOWN = {
@@ -69,20 +69,15 @@ class DiscoverCommand:
         """Discover, show it, and say how it ended."""
         tune_process()
         console = Console(stderr=self.json)
-        try:
-            with make_display(console, _SHOWN) as display:
-                if self.resume is not None:
-                    result = resume_discovery(self.resume, self.config.meta_steps, display)
-                else:
-                    result = start_discovery(self.config, self._folder(), display)
-        except Interrupted as stop:
-            console.print(
-                f"{stop}. Go on with: discorl discover --resume {stop.folder}", soft_wrap=True
-            )
-            return stop.exit_code
+        code, result = watch("discover", _SHOWN, self._work, console)
         if "fresh_agents_return" in result:
             _print_result(console, result, self.json)
-        return 0
+        return code
+
+    def _work(self, observer: Observer) -> dict[str, Any]:
+        if self.resume is not None:
+            return resume_discovery(self.resume, self.config.meta_steps, observer)
+        return start_discovery(self.config, self._folder(), observer)
 
     def _folder(self) -> Path:
         if self.out is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -11,7 +12,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from discorl.runs.session import Observer, Progress
+from discorl.runs.session import Interrupted, Observer, Progress
 
 _SECONDS_BETWEEN_LINES = 5.0
 _IN_A_LINE = 3
@@ -32,6 +33,23 @@ def make_display(console: Console, shown: dict[str, str]) -> Display:
       shown: metric -> label, in the order of the table; plain lines show the first three.
     """
     return LiveDisplay(console, shown) if console.is_terminal else PlainDisplay(console, shown)
+
+
+def watch(
+    command: str,
+    shown: dict[str, str],
+    work: Callable[[Observer], dict[str, Any]],
+    console: Console,
+) -> tuple[int, dict[str, Any]]:
+    """Show a run while it works; its exit code, and its result if it came to its end."""
+    try:
+        with make_display(console, shown) as display:
+            return 0, work(display)
+    except Interrupted as stop:
+        console.print(
+            f"{stop}. Go on with: discorl {command} --resume {stop.folder}", soft_wrap=True
+        )
+        return stop.exit_code, {}
 
 
 class PlainDisplay:

@@ -12,10 +12,10 @@ import tyro
 from rich.console import Console
 
 from discorl.cli.__main__ import parse_command
-from discorl.cli.display import make_display
+from discorl.cli.display import watch
 from discorl.errors import DiscorlError
 from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
-from discorl.runs.session import Interrupted
+from discorl.runs.session import Observer
 from discorl.runtime import tune_process
 from discorl.training.config import TrainConfig
 from discorl.training.presets import PresetName, make_config
@@ -76,22 +76,17 @@ class TrainCommand:
         """Train, show it, and say how it ended."""
         tune_process()
         console = Console(stderr=self.json)
-        try:
-            with make_display(console, _SHOWN) as display:
-                if self.resume is not None:
-                    result = resume_run(self.resume, self.config.steps, display)
-                else:
-                    result = start_run(self.config, self._folder(), display)
-        except Interrupted as stop:
-            console.print(
-                f"{stop}. Go on with: discorl train --resume {stop.folder}", soft_wrap=True
-            )
-            return stop.exit_code
-        if self.json:
+        code, result = watch("train", _SHOWN, self._work, console)
+        if result and self.json:
             print(json.dumps(result))
-        else:
+        elif result:
             _print_result(console, result)
-        return 0
+        return code
+
+    def _work(self, observer: Observer) -> dict[str, Any]:
+        if self.resume is not None:
+            return resume_run(self.resume, self.config.steps, observer)
+        return start_run(self.config, self._folder(), observer)
 
     def _folder(self) -> Path:
         if self.out is not None:

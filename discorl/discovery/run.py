@@ -25,17 +25,21 @@ from discorl.files import read_json, write_json
 from discorl.rules.disco import DiscoConfig, DiscoRule
 from discorl.rules.library import load_rule, save_rule
 from discorl.runs.checkpoint import Checkpoint, load_latest, save_checkpoint
+from discorl.runs.folder import (
+    CHECKPOINTS,
+    CONFIG_FILE,
+    CURVE_FILE,
+    RESULT_FILE,
+    RULE_FILE,
+    read_settings,
+    refuse_existing,
+)
 from discorl.runs.metrics import MetricsWriter, read_metrics
 from discorl.runs.plots import plot_curves, read_curve
 from discorl.runs.session import Interrupted, Observer, Progress, stop_signals
 
-CONFIG_FILE = "config.json"
-RULE_FILE = "rule.safetensors"
 BEST_FILE = "best_rule.safetensors"
 EVALUATIONS_FILE = "evaluations.json"
-RESULT_FILE = "result.json"
-CURVE_FILE = "curve.png"
-CHECKPOINTS = "checkpoints"
 RETURN = "population/return"
 
 
@@ -44,11 +48,7 @@ def start_discovery(
 ) -> dict[str, Any]:
     """Discover a rule in a new folder and return what `result.json` holds."""
     with join_group(config.device) as group:
-        if (folder / CONFIG_FILE).exists():
-            raise DiscorlError(
-                f"{folder} already holds a run: go on with it by `discorl discover --resume "
-                f"{folder}`, or choose another --out"
-            )
+        refuse_existing(folder, "discover")
         discoverer = Discoverer(config, initial_rule(config), group)
         group.wait()  # Nobody may find the folder that the leading process now makes.
         if group.leads:
@@ -78,12 +78,7 @@ def resume_discovery(
 
 def read_discovery_config(folder: Path) -> DiscoverConfig:
     """The configuration of a discovery folder."""
-    if not (folder / CONFIG_FILE).exists():
-        raise DiscorlError(f"{folder} holds no run: there is no {CONFIG_FILE}")
-    values = read_json(folder / CONFIG_FILE)
-    if not isinstance(values, dict):
-        raise DiscorlError(f"{folder / CONFIG_FILE}: expected an object of settings")
-    return DiscoverConfig.from_json(values)
+    return DiscoverConfig.from_json(read_settings(folder))
 
 
 def initial_rule(config: DiscoverConfig) -> DiscoRule:

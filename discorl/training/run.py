@@ -14,33 +14,32 @@ from typing import Any
 import torch
 
 from discorl.errors import DiscorlError
-from discorl.files import read_json, write_json
+from discorl.files import write_json
 from discorl.rules.base import Metrics, UpdateRule
 from discorl.rules.disco import DiscoRule
 from discorl.rules.library import load_rule, save_rule
 from discorl.runs.checkpoint import load_latest, save_checkpoint
+from discorl.runs.folder import (
+    CHECKPOINTS,
+    CONFIG_FILE,
+    CURVE_FILE,
+    RESULT_FILE,
+    RULE_FILE,
+    read_settings,
+    refuse_existing,
+)
 from discorl.runs.metrics import MetricsWriter, read_metrics
 from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
 from discorl.runs.session import Interrupted, Observer, Progress, stop_signals
 from discorl.training.config import TrainConfig
 from discorl.training.trainer import Trainer
 
-CONFIG_FILE = "config.json"
-RULE_FILE = "rule.safetensors"
-RESULT_FILE = "result.json"
-CURVE_FILE = "curve.png"
-CHECKPOINTS = "checkpoints"
-
 
 def start_run(
     config: TrainConfig, folder: Path, observer: Observer | None = None
 ) -> dict[str, Any]:
     """Train from the beginning in a new folder and return what `result.json` holds."""
-    if (folder / CONFIG_FILE).exists():
-        raise DiscorlError(
-            f"{folder} already holds a run: go on with it by `discorl train --resume {folder}`, "
-            "or choose another --out"
-        )
+    refuse_existing(folder, "train")
     rule = load_rule(config.rule)
     trainer = Trainer(config, rule)
     write_json(folder / CONFIG_FILE, config.to_json())
@@ -83,12 +82,7 @@ def load_trainer(
 
 def read_config(folder: Path) -> TrainConfig:
     """The configuration of a run folder."""
-    if not (folder / CONFIG_FILE).exists():
-        raise DiscorlError(f"{folder} holds no run: there is no {CONFIG_FILE}")
-    values = read_json(folder / CONFIG_FILE)
-    if not isinstance(values, dict):
-        raise DiscorlError(f"{folder / CONFIG_FILE}: expected an object of settings")
-    return TrainConfig.from_json(values)
+    return TrainConfig.from_json(read_settings(folder))
 
 
 def _run_rule(folder: Path, config: TrainConfig) -> UpdateRule:
