@@ -20,7 +20,12 @@ _ACTOR_CRITIC = {
     "replay_fraction": 0.75,
 }
 
-_DISCOVERED = {"activate_torso": True, "value_width": 1.0, "action_head_std": 0.001}
+_DISCOVERED = {
+    "learning_rate": 0.007,
+    "activate_torso": True,
+    "value_width": 1.0,
+    "action_head_std": 0.001,
+}
 """A newborn agent that is sure that nothing is worth anything learns twice as fast: the
 published initialisation makes its first values noise many times larger than the rewards."""
 

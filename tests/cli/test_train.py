@@ -176,7 +176,7 @@ def test_a_discovered_rule_by_its_path(inside, tiny_rule, tmp_path):
     assert json.loads(out)["rule"] == str(path)
     assert (tmp_path / "run" / "rule.safetensors").is_file()
     # What was not given comes from the preset of discovered rules.
-    assert read_config(tmp_path / "run").learning_rate == 0.01
+    assert read_config(tmp_path / "run").learning_rate == 0.007
     assert "losses/pi_loss" in read_metrics(tmp_path / "run")[-1]
 
 
