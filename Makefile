@@ -29,7 +29,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 bench: $(BENCH_STAMP)
-	$(BIN)/discorl bench learner
+	$(BIN)/discorl bench learner --rule random
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
