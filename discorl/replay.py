@@ -120,6 +120,11 @@ class Replay:
             stored[name][:, : self.size] = tensor
 
 
+def first_trajectories(rollout: Rollout, count: int) -> Rollout:
+    """The first `count` trajectories of a rollout."""
+    return tree_map(lambda t: t[:, :count], rollout)
+
+
 def concatenate(rollouts: list[Rollout]) -> Rollout:
     """Trajectories of equally long rollouts side by side: [L, B1 + B2 + ..., ...]."""
 

@@ -48,10 +48,7 @@ class BenchLearner:
             save_rule(rule, weights)
             with Console(stderr=True).status("timing, round by round"):
                 figures = bench_learner(rule, weights, self.rounds, self.peer, self.compile)
-        if self.json:
-            print(json.dumps(figures))
-        else:
-            print_figures(figures)
+        print_figures(figures, self.json)
         return 0
 
 
@@ -75,10 +72,7 @@ class BenchDiscover:
         tune_process()
         with Console(stderr=True).status("timing, round by round"):
             figures = bench_discover(self.rounds, self.memory)
-        if self.json:
-            print(json.dumps(figures))
-        else:
-            print_figures(figures)
+        print_figures(figures, self.json)
         return 0
 
 
@@ -96,8 +90,11 @@ class BenchCommand:
         return self.what.run()
 
 
-def print_figures(figures: dict[str, Any]) -> None:
-    """A table, figure by figure."""
+def print_figures(figures: dict[str, Any], as_json: bool) -> None:
+    """A table, figure by figure, or one line of JSON."""
+    if as_json:
+        print(json.dumps(figures))
+        return
     table = Table("figure", "value")
     table.columns[1].justify = "right"
     for name, value in figures.items():

@@ -17,6 +17,7 @@ from discorl.errors import DiscorlError
 from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
+from discorl.settings import flag
 from discorl.training.config import TrainConfig
 from discorl.training.presets import PresetName, make_config
 from discorl.training.run import load_trainer, read_config, resume_run, start_run
@@ -155,7 +156,7 @@ class PlotCommand:
 def refuse_changes(config: Any, own: Any, allowed: str) -> None:
     """Raise DiscorlError where a resumed run is told to differ from what it was."""
     changed = [
-        f"--{f.name.replace('_', '-')}"
+        flag(f.name)
         for f in fields(own)
         if f.name != allowed and getattr(config, f.name) != getattr(own, f.name)
     ]

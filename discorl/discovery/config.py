@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from discorl.discovery.meta_gradient import Mode
 from discorl.discovery.value_function import ValueConfig
-from discorl.errors import DiscorlError, UnknownNameError
+from discorl.errors import DiscorlError
 from discorl.rules.meta_network import MetaNetworkSizes
+from discorl.settings import check_known, check_least, flag
 
 
 @dataclass(frozen=True)
@@ -93,19 +94,16 @@ class DiscoverConfig:
     def __post_init__(self) -> None:
         for name in ("envs", "lifetimes", "widths", "value_torso"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name, least in _LEAST.items():
-            if getattr(self, name) < least:
-                raise DiscorlError(f"--{name.replace('_', '-')}: expected at least {least}")
+        check_least(self, _LEAST)
         if not self.envs:
             raise DiscorlError("--envs: expected one or more environments")
         for name in ("widths", "value_torso"):
             if not getattr(self, name) or min(getattr(self, name)) < 1:
-                flag = f"--{name.replace('_', '-')}"
-                raise DiscorlError(f"{flag}: expected one or more positive sizes")
+                raise DiscorlError(f"{flag(name)}: expected one or more positive sizes")
         for name in ("learning_rate", "value_learning_rate", "meta_learning_rate", "meta_clip"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise DiscorlError(f"--{name.replace('_', '-')}: expected a positive number")
+                raise DiscorlError(f"{flag(name)}: expected a positive number")
         if 0 < self.replay_capacity < self.num_envs:
             raise DiscorlError(
                 f"--replay-capacity {self.replay_capacity}: expected 0, or room for one rollout "
@@ -128,10 +126,7 @@ class DiscoverConfig:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> DiscoverConfig:
         """What `to_json` gave; unknown names are an error."""
-        known = {f.name for f in fields(cls)}
-        for name in values:
-            if name not in known:
-                raise UnknownNameError("discovery setting", name, known)
+        check_known(cls, values, "discovery setting")
         try:
             sizes: Any = {
                 k: tuple(v) if isinstance(v, list) else v

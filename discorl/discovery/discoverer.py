@@ -10,7 +10,7 @@ from torch import Tensor
 
 from discorl.discovery.config import DiscoverConfig, deal_environments
 from discorl.discovery.distributed import Group
-from discorl.discovery.member import Member, flat_tensors
+from discorl.discovery.member import Member
 from discorl.discovery.meta_gradient import MetaGradient
 from discorl.errors import DiscorlError
 from discorl.layers import Params
@@ -212,7 +212,7 @@ class Discoverer:
         """What only this process has, on the host, by name."""
         tensors: dict[str, Tensor] = {}
         for member in self.members:
-            own: dict[str, Any] = flat_tensors(member)
+            own: dict[str, Any] = flatten(member.tensors())
             if self.config.meta_optimiser == "per_agent":
                 own |= flatten({"meta_adam": self.optimisers[member.index]})
             tensors |= {f"agent_{member.index:04d}/{k}": v.cpu() for k, v in own.items()}

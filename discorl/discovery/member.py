@@ -16,12 +16,11 @@ from discorl.discovery.value_function import ValueFunction, ValueState
 from discorl.envs.registry import make_environment
 from discorl.learner import Learner, LearnerState
 from discorl.optim import ClippedAdam, Schedule
-from discorl.replay import Replay, ReplaySpec, concatenate
+from discorl.replay import Replay, ReplaySpec, concatenate, first_trajectories
 from discorl.rollout import Rollout
 from discorl.rules.disco import DiscoRule
 from discorl.training.actor import Episode, EpisodeTracker, act
-from discorl.training.trainer import first_trajectories
-from discorl.tree import flatten, split_groups, unflatten
+from discorl.tree import split_groups, unflatten
 
 RECENT_EPISODES = 200
 _SEED_STRIDE = 100_003
@@ -174,8 +173,3 @@ class Member:
         return Replay(
             self.config.replay_capacity, self.config.rollout_length, spec, self.config.device
         )
-
-
-def flat_tensors(member: Member) -> dict[str, Tensor]:
-    """A member's tensors by name."""
-    return flatten(member.tensors())

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import tyro
 
 from discorl.agents.network import NetworkConfig
-from discorl.errors import DiscorlError, UnknownNameError
+from discorl.errors import DiscorlError
+from discorl.settings import check_known, check_least
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "torso", tuple(self.torso))
-        for name, least in _LEAST.items():
-            if getattr(self, name) < least:
-                raise DiscorlError(f"{_flag(name)}: expected at least {least}")
+        check_least(self, _LEAST)
         if not self.learning_rate > 0:
             raise DiscorlError("--learning-rate: expected a positive number")
         if not 0 <= self.replay_fraction <= 1:
@@ -112,10 +111,7 @@ class TrainConfig:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainConfig:
         """What `to_json` gave; unknown names are an error."""
-        known = {f.name for f in fields(cls)}
-        for name in values:
-            if name not in known:
-                raise UnknownNameError("training setting", name, known)
+        check_known(cls, values, "training setting")
         try:
             return cls(**values)
         except TypeError as error:
@@ -149,7 +145,3 @@ _LEAST = {
     "checkpoint_every": 1,
     "keep_checkpoints": 1,
 }
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

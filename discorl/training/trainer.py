@@ -8,7 +8,6 @@ from collections import deque
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from discorl.agents.network import Network
 from discorl.envs.base import Environment, TimeStep
@@ -16,7 +15,7 @@ from discorl.envs.registry import make_environment
 from discorl.errors import DiscorlError
 from discorl.learner import Learner, LearnerState
 from discorl.optim import ClippedAdam, Schedule
-from discorl.replay import Replay, ReplaySpec, concatenate
+from discorl.replay import Replay, ReplaySpec, concatenate, first_trajectories
 from discorl.rollout import Rollout
 from discorl.rules.base import Metrics, UpdateRule
 from discorl.rules.disco import DiscoRule
@@ -24,7 +23,7 @@ from discorl.runs.checkpoint import Checkpoint
 from discorl.training.actor import Episode, EpisodeTracker, act
 from discorl.training.config import TrainConfig
 from discorl.training.evaluation import Evaluation, evaluate
-from discorl.tree import flatten, tree_map, unflatten
+from discorl.tree import flatten, split_groups, unflatten
 
 RECENT_EPISODES = 100
 """The reported return is the mean of so many newest episodes."""
@@ -52,7 +51,11 @@ class Trainer:
         self.replay = Replay(
             config.replay_capacity,
             config.rollout_length,
-            self.replay_spec(config, self.env, self.time_step),
+            ReplaySpec(
+                self.env.observation_shape,
+                self.time_step.observation.dtype,
+                self.env.num_actions,
+            ),
             self.device,
         )
         self.tracker = EpisodeTracker(config.num_envs)
@@ -73,11 +76,6 @@ class Trainer:
         if not self.recent:
             return math.nan
         return math.fsum(e.total_reward for e in self.recent) / len(self.recent)
-
-    @staticmethod
-    def replay_spec(config: TrainConfig, env: Environment, step: TimeStep) -> ReplaySpec:
-        """What a stored step of this run looks like."""
-        return ReplaySpec(env.observation_shape, step.observation.dtype, env.num_actions)
 
     def train_step(self) -> Metrics | None:
         """One rollout and one update; no metrics until enough is stored to learn from."""
@@ -125,10 +123,7 @@ class Trainer:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on exactly from where the checkpoint was made."""
-        groups: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in checkpoint.tensors.items():
-            group, _, rest = name.partition("/")
-            groups.setdefault(group, {})[rest] = tensor
+        groups = split_groups(checkpoint.tensors)
         try:
             self.state = unflatten(self.state, groups["learner"])
             self.time_step = unflatten(self.time_step, groups["time_step"])
@@ -187,11 +182,6 @@ class Trainer:
             "tracker": self.tracker.state_dict(),
             "generator": {"state": self.generator.get_state()},
         }
-
-
-def first_trajectories(rollout: Rollout, count: int) -> Rollout:
-    """The first `count` trajectories of a rollout."""
-    return tree_map(lambda t: t[:, :count], rollout)
 
 
 def _device(name: str) -> torch.device:

@@ -9,12 +9,11 @@ import torch
 from discorl.discovery import member as member_module
 from discorl.discovery.config import DiscoverConfig, deal_environments
 from discorl.discovery.discoverer import Discoverer
-from discorl.discovery.member import Member, flat_tensors
+from discorl.discovery.member import Member
 from discorl.errors import DiscorlError
 from discorl.optim import ClippedAdam, Schedule, global_norm
-from discorl.replay import concatenate
+from discorl.replay import concatenate, first_trajectories
 from discorl.training.actor import Episode
-from discorl.training.trainer import first_trajectories
 from discorl.tree import flatten
 
 ENV = "catch:rows=4,columns=3"
@@ -194,7 +193,7 @@ class TestMembers:
     def test_a_member_is_its_seed_and_index(self, tiny_rule):
         for settings in ({}, {"seed": 3}):
             one, two = (make_member(tiny_rule, 1, **settings) for _ in range(2))
-            assert_same(flat_tensors(one), flat_tensors(two))
+            assert_same(flatten(one.tensors()), flatten(two.tensors()))
         assert not torch.equal(
             make_member(tiny_rule, 1).state.params["head.logits.weight"],
             make_member(tiny_rule, 1, seed=1).state.params["head.logits.weight"],
@@ -225,21 +224,21 @@ class TestMembers:
         rule = tiny_rule.to(torch.float64)
         member = make_member(rule, **settings)
         for steps in range(5):  # Through births, too.
-            saved = {name: t.clone() for name, t in flat_tensors(member).items()}
+            saved = {name: t.clone() for name, t in flatten(member.tensors()).items()}
             expected = member.meta_step(rule)
             other = make_member(rule, index=1, **settings)
             other.meta_step(rule)
             other.restore(saved)
             found = other.meta_step(rule)
             assert_same(flatten(found), flatten(expected))
-            assert_same(flat_tensors(other), flat_tensors(member))
+            assert_same(flatten(other.tensors()), flatten(member.tensors()))
             assert other.mean_return == member.mean_return, steps
 
     def test_returns_are_restored_to_the_last_digit(self, tiny_rule):
         member = make_member(tiny_rule)
         member.recent.extend([Episode(0.1, 3), Episode(1 / 3, 4)])
         other = make_member(tiny_rule, 1)
-        other.restore(flat_tensors(member))
+        other.restore(flatten(member.tensors()))
         assert list(other.recent) == list(member.recent)
 
 
