@@ -18,6 +18,7 @@ from discorl.layers import Params
 from discorl.optim import AdamState, ClippedAdam, apply_updates, global_norm
 from discorl.rollout import AgentOutputs, Rollout, TakenOutputs
 from discorl.rules.base import Metrics, UpdateRule
+from discorl.tree import flatten, tree_map
 
 _MASK_EPS = 1e-8
 
@@ -126,22 +127,20 @@ def learner_update(
     differentiable: bool = False,
 ) -> LearnerUpdate:
     """`learner_step`, and all that it computed on the way."""
-    actions = rollout.actions[:-1]
-    if differentiable:
-        # The loss is differentiated by its own view of the parameters: the targets, which
-        # depend on the parameters too, count as constants in the update, though not beyond it.
-        params = {
-            name: p.view_as(p) if p.requires_grad else p.detach().requires_grad_()
-            for name, p in state.params.items()
-        }
-        outputs = agent.outputs(state.params, rollout.observations, for_targets=True)
-        taken = agent.taken(params, rollout.observations, actions)
-    else:
-        params = {name: p.detach().requires_grad_() for name, p in state.params.items()}
-        outputs, taken = agent.learn(params, rollout.observations, actions)
+    carries = differentiable and any(p.requires_grad for p in state.params.values())
+    params = state.params if carries else _leaves(state.params)
+    outputs, taken = agent.learn(params, rollout.observations, rollout.actions[:-1], carries)
     targets, rule_state = rule_targets(state, rollout, outputs, rule, agent, differentiable)
-    loss, metrics = masked_loss(taken, targets, rollout, rule)
-    grads = _gradients(loss, params, create_graph=differentiable)
+    if differentiable:
+        # First by the heads, then by the parameters: so the targets, which may depend on the
+        # parameters too, count as constants in the update, though not beyond it.
+        heads = tree_map(_view, taken)
+        loss, metrics = masked_loss(heads, targets, rollout, rule)
+        by_heads = _gradients(loss, flatten(heads), create_graph=True)
+        grads = _vector_jacobian(flatten(taken), by_heads, params)
+    else:
+        loss, metrics = masked_loss(taken, targets, rollout, rule)
+        grads = _gradients(loss, params)
     with torch.set_grad_enabled(differentiable):
         new_state, updates = apply_gradients(state, grads, rule_state, rule, optimiser)
     with torch.no_grad():
@@ -200,11 +199,32 @@ def apply_gradients(
     return new_state, updates
 
 
-def _gradients(loss: Tensor, params: Params, create_graph: bool) -> dict[str, Tensor]:
+def _leaves(params: Params) -> dict[str, Tensor]:
+    return {name: p.detach().requires_grad_() for name, p in params.items()}
+
+
+def _view(tensor: Tensor) -> Tensor:
+    return tensor.view_as(tensor)
+
+
+def _gradients(loss: Tensor, inputs: Params, create_graph: bool = False) -> dict[str, Tensor]:
     grads = torch.autograd.grad(
         loss,
-        list(params.values()),
+        list(inputs.values()),
         create_graph=create_graph,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    return dict(zip(inputs, grads, strict=True))
+
+
+def _vector_jacobian(heads: Params, by_heads: Params, params: Params) -> dict[str, Tensor]:
+    """Derivatives by the parameters, given those by the heads; differentiable."""
+    grads = torch.autograd.grad(
+        list(heads.values()),
+        list(params.values()),
+        [by_heads[name] for name in heads],
+        create_graph=True,
         allow_unused=True,
         materialize_grads=True,
     )
@@ -217,6 +237,4 @@ def _follow(
     """Target parameters move towards the parameters *before* this update."""
     if target_params is None or decay is None:
         return None
-    return {
-        name: decay * target + (1 - decay) * params[name] for name, target in target_params.items()
-    }
+    return {name: torch.lerp(params[name], target, decay) for name, target in target_params.items()}

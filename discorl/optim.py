@@ -72,18 +72,19 @@ class ClippedAdam:
         count = state.count + 1
         learning_rate = self.schedule(state.count)
         dtype = next(iter(grads.values())).dtype
-        first_scale = 1 / (1 - self.beta1 ** count.to(dtype))
-        second_scale = torch.rsqrt(1 - self.beta2 ** count.to(dtype))
+        # Both moments start at zero; their corrections meet in the denominator.
+        first_correction = 1 - self.beta1 ** count.to(dtype)
+        scale = first_correction * torch.rsqrt(1 - self.beta2 ** count.to(dtype))
+        eps = first_correction * self.eps
         updates, first, second = {}, {}, {}
         for name, grad in grads.items():
             first[name] = torch.lerp(grad, state.first[name], self.beta1)
-            fixed = grad.detach()
-            second[name] = torch.addcmul(
-                self.beta2 * state.second[name], fixed, fixed, value=1 - self.beta2
-            )
-            denominator = second[name].sqrt() * (second_scale / first_scale)
-            step = first[name] / (denominator + self.eps / first_scale)
-            step = step.clamp(-self.max_step, self.max_step)
+            with torch.no_grad():
+                second[name] = torch.addcmul(
+                    self.beta2 * state.second[name], grad, grad, value=1 - self.beta2
+                )
+                denominator = second[name].sqrt().mul_(scale).add_(eps)
+            step = (first[name] / denominator).clamp(-self.max_step, self.max_step)
             updates[name] = -learning_rate * step
             if self.weight_decay:
                 updates[name] = updates[name] - learning_rate * self.weight_decay * params[name]
@@ -97,4 +98,6 @@ def apply_updates(params: Params, updates: Params) -> dict[str, Tensor]:
 
 def global_norm(tensors: Params) -> Tensor:
     """The Euclidean norm of all elements together: []."""
-    return torch.stack([t.square().sum() for t in tensors.values()]).sum().sqrt()
+    norms = torch.stack([torch.linalg.vector_norm(t) for t in tensors.values()])
+    norm: Tensor = torch.linalg.vector_norm(norms)
+    return norm

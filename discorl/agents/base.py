@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 import torch
@@ -30,12 +31,28 @@ class Agent(Protocol):
         """Every head, for every action; or only those that a rule's targets read."""
         ...
 
-    def taken(self, params: Params, observations: Observation, actions: Tensor) -> TakenOutputs:
-        """What a rule's loss reads: T + 1 steps of observations, actions [T, B] of the first T."""
+    def taken(
+        self,
+        params: Params,
+        observations: Observation,
+        actions: Tensor,
+        only: Collection[str] | None = None,
+    ) -> TakenOutputs:
+        """What a rule's loss reads: T + 1 steps of observations, actions [T, B] of the first T.
+
+        Of the action heads, those named in `only` are enough.
+        """
         ...
 
     def learn(
-        self, params: Params, observations: Observation, actions: Tensor
+        self,
+        params: Params,
+        observations: Observation,
+        actions: Tensor,
+        differentiable: bool = False,
     ) -> tuple[AgentOutputs, TakenOutputs]:
-        """`outputs(..., for_targets=True)` without gradient and `taken` with it, in one pass."""
+        """`outputs(..., for_targets=True)` and `taken`, in one pass.
+
+        The first carries gradient only if `differentiable`, the second always.
+        """
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -37,16 +37,27 @@ class ModuleAgent:
         """Every head, for every action."""
         return AgentOutputs.from_dict(self._call(params, observations), self.heads)
 
-    def taken(self, params: Params, observations: Observation, actions: Tensor) -> TakenOutputs:
+    def taken(
+        self,
+        params: Params,
+        observations: Observation,
+        actions: Tensor,
+        only: Collection[str] | None = None,
+    ) -> TakenOutputs:
         """See `Agent.taken`."""
         return self.outputs(params, observations).taken(actions)
 
     def learn(
-        self, params: Params, observations: Observation, actions: Tensor
+        self,
+        params: Params,
+        observations: Observation,
+        actions: Tensor,
+        differentiable: bool = False,
     ) -> tuple[AgentOutputs, TakenOutputs]:
         """See `Agent.learn`."""
         outputs = self.outputs(params, observations)
-        return tree_map(torch.Tensor.detach, outputs), outputs.taken(actions)
+        given = outputs if differentiable else tree_map(torch.Tensor.detach, outputs)
+        return given, outputs.taken(actions)
 
     def _call(self, params: Params, observations: Observation) -> Mapping[str, Tensor]:
         heads: Mapping[str, Tensor] = functional_call(self.module, dict(params), (observations,))

@@ -7,6 +7,7 @@ root, so its projection is computed once a state, and the one-hot action is a ro
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -105,29 +106,40 @@ class Network:
             return AgentOutputs(state)
         return AgentOutputs(state, self._every_action(params, *self._root(params, features), heads))
 
-    def taken(self, params: Params, observations: Observation, actions: Tensor) -> TakenOutputs:
+    def taken(
+        self,
+        params: Params,
+        observations: Observation,
+        actions: Tensor,
+        only: Collection[str] | None = None,
+    ) -> TakenOutputs:
         """See `Agent.taken`: action heads run for the taken action only."""
         features = self._torso(params, observations)
         state = self._state_heads(params, features)
-        if not self.heads.action:
+        names = [name for name in self.heads.action if only is None or name in only]
+        if not names:
             return TakenOutputs(state, {})
-        cell, gates = self._root(params, features)
-        return TakenOutputs(state, self._taken_action(params, cell[:-1], gates[:-1], actions))
+        root = self._root(params, features[:-1])
+        return TakenOutputs(state, self._taken_action(params, *root, actions, names))
 
     def learn(
-        self, params: Params, observations: Observation, actions: Tensor
+        self,
+        params: Params,
+        observations: Observation,
+        actions: Tensor,
+        differentiable: bool = False,
     ) -> tuple[AgentOutputs, TakenOutputs]:
         """See `Agent.learn`: torso, state heads and root are computed once for both."""
         features = self._torso(params, observations)
         state = self._state_heads(params, features)
-        detached = {name: head.detach() for name, head in state.items()}
+        given = state if differentiable else {name: head.detach() for name, head in state.items()}
         if not self.heads.action:
-            return AgentOutputs(detached), TakenOutputs(state, {})
+            return AgentOutputs(given), TakenOutputs(state, {})
         cell, gates = self._root(params, features)
-        taken = self._taken_action(params, cell[:-1], gates[:-1], actions)
-        with torch.no_grad():
+        taken = self._taken_action(params, cell[:-1], gates[:-1], actions, self.heads.action)
+        with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
             every = self._every_action(params, cell, gates, self.heads.for_targets())
-        return AgentOutputs(detached, every), TakenOutputs(state, taken)
+        return AgentOutputs(given, every), TakenOutputs(state, taken)
 
     def _torso(self, params: Params, observations: Observation) -> Tensor:
         torso_params = {name: params[f"torso.{name}"] for name in self._torso_names}
@@ -149,12 +161,17 @@ class Network:
         return {name: self._action_head(params, name, hidden) for name in heads.action}
 
     def _taken_action(
-        self, params: Params, cell: Tensor, gates: Tensor, actions: Tensor
+        self,
+        params: Params,
+        cell: Tensor,
+        gates: Tensor,
+        actions: Tensor,
+        names: Iterable[str],
     ) -> dict[str, Tensor]:
-        """Heads [T, B, *shape] of one action a state."""
+        """The named heads [T, B, *shape] of one action a state."""
         from_action = torch.nn.functional.embedding(actions, params["model.action"])
         hidden, _ = lstm_cell(gates + from_action, cell)
-        return {name: self._action_head(params, name, hidden) for name in self.heads.action}
+        return {name: self._action_head(params, name, hidden) for name in names}
 
     @staticmethod
     def _action_head(params: Params, name: str, hidden: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ def validation_loss(
     """The meta-loss of an updated agent without the price of its targets, and its metrics."""
     config, valid = problem.config, problem.valid
     actions = valid.actions[:-1]
-    outputs = problem.learner.agent.taken(params, valid.observations, actions)
+    outputs = problem.learner.agent.taken(params, valid.observations, actions, only=("z",))
     logits = outputs.logits[:-1]
     with torch.no_grad():
         judgement = problem.value_function.judge(value_state, valid, outputs.logits.detach())

@@ -69,7 +69,11 @@ def mixed_gradient(
     cotangent, meta_metrics = _final_cotangent(problem, final, value_state)
     meta_grads = {name: torch.zeros_like(p) for name, p in problem.rule_params.items()}
     for rollout in reversed(problem.train):
-        cotangent, by_rule = _backward(problem, states.pop(), rollout, grads.pop(), cotangent)
+        # Nothing comes before the first update: there the rule's own derivatives are enough.
+        first = len(states) == 1
+        cotangent, by_rule = _backward(
+            problem, states.pop(), rollout, grads.pop(), cotangent, by_state=not first
+        )
         for name, grad in by_rule.items():
             meta_grads[name] += grad
     meta_metrics = complete_metrics(meta_metrics, regulariser / len(problem.train))
@@ -96,26 +100,31 @@ def _backward(
     rollout: Rollout,
     grads: Mapping[str, Tensor],
     after: Cotangent,
+    by_state: bool,
 ) -> tuple[Cotangent, dict[str, Tensor]]:
     """From derivatives by the state after an update to those by the state before, and by the
-    rule's parameters."""
+    rule's parameters; the first are left as they were unless `by_state`."""
     by_grads, direct = _through_optimiser(problem, state, grads, after)
-    leaf = _leaf_state(state)
+    leaf = _leaf_state(state) if by_state else state
     learner = problem.learner
     with torch.enable_grad():
         outputs = learner.agent.outputs(leaf.params, rollout.observations, for_targets=True)
         targets, rule_state = rule_targets(
             leaf, rollout, outputs, learner.rule, learner.agent, differentiable=True
         )
-        hessian, by_targets = _through_gradient(problem, state, rollout, targets, by_grads)
+        hessian, by_targets = _through_gradient(
+            problem, state, rollout, targets, by_grads, by_state
+        )
         regulariser = target_regulariser(targets, problem.config) / len(problem.train)
         results = {name: getattr(targets, name) for name in _TARGETS}
         results |= {"regulariser": regulariser}
         results |= {"hidden": rule_state.rnn.hidden, "cell": rule_state.rnn.cell}
         cotangents = by_targets | {"hidden": after.hidden, "cell": after.cell}
         cotangents["regulariser"] = torch.ones_like(regulariser)
-        by_input = _vjp(results, cotangents, _inputs(leaf, problem))
-    groups = _ungroup(by_input)
+        inputs = _group(rule=problem.rule_params) | (_state_inputs(leaf) if by_state else {})
+        groups = _ungroup(_vjp(results, cotangents, inputs))
+    if not by_state:
+        return after, groups["rule"]
     before = Cotangent(
         params=_sum(direct["params"], hessian, groups["params"]),
         target_params=_sum(direct["target_params"], groups["target_params"]),
@@ -159,11 +168,12 @@ def _through_gradient(
     rollout: Rollout,
     targets: DiscoTargets,
     by_grads: Mapping[str, Tensor],
+    by_state: bool,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Products of the direction `by_grads` with the second derivatives of the agent's loss:
-    by the parameters twice, and by the parameters and the targets."""
+    by the parameters twice (if `by_state`), and by the parameters and the targets."""
     learner = problem.learner
-    params = _leaves(state.params)
+    params = _leaves(state.params) if by_state else state.params
     leaf_targets = _leaves({name: getattr(targets, name) for name in _TARGETS})
     free: Any = leaf_targets
     targets = replace(tree_map(torch.Tensor.detach, targets), **free)
@@ -171,11 +181,11 @@ def _through_gradient(
         dual = {name: forward_ad.make_dual(p, by_grads[name]) for name, p in params.items()}
         taken = learner.agent.taken(dual, rollout.observations, rollout.actions[:-1])
         loss, _ = masked_loss(taken, targets, rollout, learner.rule)
-        inputs = _group(params=params, targets=leaf_targets)
+        inputs = _group(targets=leaf_targets) | (_group(params=params) if by_state else {})
         gradient = _vjp({"loss": loss}, {"loss": torch.ones_like(loss)}, inputs)
         tangents = {name: _tangent(g) for name, g in gradient.items()}
     groups = _ungroup(tangents)
-    return groups["params"], groups["targets"]
+    return groups.get("params", {}), groups["targets"]
 
 
 def _tangent(dual: Tensor) -> Tensor:
@@ -196,13 +206,11 @@ def _leaf_state(state: LearnerState) -> LearnerState:
     )
 
 
-def _inputs(leaf: LearnerState, problem: MetaProblem) -> dict[str, Tensor]:
-    """What targets depend on."""
+def _state_inputs(leaf: LearnerState) -> dict[str, Tensor]:
+    """What of an agent's state its targets depend on."""
     assert leaf.target_params is not None
     rnn = {"hidden": leaf.rule.rnn.hidden, "cell": leaf.rule.rnn.cell}
-    return _group(
-        params=leaf.params, target_params=leaf.target_params, rnn=rnn, rule=problem.rule_params
-    )
+    return _group(params=leaf.params, target_params=leaf.target_params, rnn=rnn)
 
 
 def _leaves(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -300,17 +300,18 @@ def _step_inputs(
 
 def _backward_lstm(params: Params, x: Tensor, continues: Tensor) -> Tensor:
     """[T, B, I] -> [T, B, H], last step first; what lies beyond a terminal step is forgotten."""
-    steps, batch, size = x.shape
+    _, batch, size = x.shape
     hidden_size = params["lstm.b"].shape[0] // 4
     from_input, from_hidden = params["lstm.w"].split([size, hidden_size], dim=0)
     projected = torch.nn.functional.linear(x, from_input.t(), params["lstm.b"])
     hidden = x.new_zeros(batch, hidden_size)
     cell = x.new_zeros(batch, hidden_size)
-    keep = continues.unsqueeze(-1)
     outputs = []
-    for t in reversed(range(steps)):
-        gates = torch.addmm(projected[t], hidden * keep[t], from_hidden)
-        hidden, cell = lstm_cell(gates, cell * keep[t])
+    for step, keep in zip(
+        reversed(projected.unbind()), reversed(continues.unsqueeze(-1).unbind()), strict=True
+    ):
+        gates = torch.addmm(step, hidden * keep, from_hidden)
+        hidden, cell = lstm_cell(gates, cell * keep)
         outputs.append(hidden)
     return torch.stack(outputs[::-1])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -72,37 +73,35 @@ class EpisodeTracker:
     """Adds up rewards over rollout boundaries and gives each episode once, when it ends."""
 
     def __init__(self, num_envs: int) -> None:
-        self._returns = torch.zeros(num_envs, dtype=torch.float64)
-        self._lengths = torch.zeros(num_envs, dtype=torch.int64)
-        self._started = torch.zeros(num_envs, dtype=torch.bool)
+        self._returns = np.zeros(num_envs)
+        self._lengths = np.zeros(num_envs, dtype=np.int64)
+        self._started = np.zeros(num_envs, dtype=np.bool_)
 
     def update(self, rewards: Tensor, discounts: Tensor) -> list[Episode]:
         """Episodes that ended within [L, B] stored steps, in order of time."""
         episodes = []
-        rewards, ended = rewards.double().cpu(), discounts.cpu() == 0
-        for reward, end in zip(rewards, ended, strict=True):
+        ended = (discounts == 0).cpu().numpy()
+        for reward, end in zip(rewards.double().cpu().numpy(), ended, strict=True):
             # The very first observation came before any action: no step of an episode.
             self._lengths += self._started
             self._started[:] = True
             self._returns += reward
-            episodes += [
-                Episode(float(total), int(length))
-                for total, length in zip(self._returns[end], self._lengths[end], strict=True)
-            ]
-            self._returns[end] = 0
-            self._lengths[end] = 0
+            for index in np.flatnonzero(end):
+                episodes.append(Episode(float(self._returns[index]), int(self._lengths[index])))
+                self._returns[index] = 0
+                self._lengths[index] = 0
         return episodes
 
     def state_dict(self) -> dict[str, Tensor]:
         """The unfinished episodes."""
         return {
-            "returns": self._returns.clone(),
-            "lengths": self._lengths.clone(),
-            "started": self._started.clone(),
+            "returns": torch.tensor(self._returns),
+            "lengths": torch.tensor(self._lengths),
+            "started": torch.tensor(self._started),
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Go on from what `state_dict` gave."""
-        self._returns = state["returns"].clone()
-        self._lengths = state["lengths"].clone()
-        self._started = state["started"].clone()
+        self._returns = state["returns"].cpu().numpy().copy()
+        self._lengths = state["lengths"].cpu().numpy().copy()
+        self._started = state["started"].cpu().numpy().copy()

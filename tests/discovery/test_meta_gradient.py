@@ -169,7 +169,7 @@ class Replayed:
 class FixedFeatures:
     """An agent whose policy and action values look to the *rule* as they did in the first run.
 
-    `outputs` feeds the rule's targets alone, and the loss reads `taken`.
+    `outputs`, and the first of what `learn` returns, feed the rule's targets alone.
     """
 
     def __init__(self, agent):
@@ -177,7 +177,13 @@ class FixedFeatures:
         self.taken, self.replayed = agent.taken, Replayed()
 
     def outputs(self, params, observations, for_targets=False):
-        found = self._agent.outputs(params, observations, for_targets)
+        return self._fixed(self._agent.outputs(params, observations, for_targets))
+
+    def learn(self, params, observations, actions, differentiable=False):
+        found, taken = self._agent.learn(params, observations, actions, differentiable)
+        return self._fixed(found), taken
+
+    def _fixed(self, found):
         logits, q = self.replayed((found.logits.detach(), found.action["q"].detach()))
         return AgentOutputs(found.state | {"logits": logits}, found.action | {"q": q})
 
