@@ -16,6 +16,7 @@ from discorl.errors import DiscorlError, UnknownNameError
 COMMANDS = {
     "train": ("discorl.cli.train", "TrainCommand"),
     "discover": ("discorl.cli.discover", "DiscoverCommand"),
+    "compare": ("discorl.cli.compare", "CompareCommand"),
     "evaluate": ("discorl.cli.train", "EvaluateCommand"),
     "plot": ("discorl.cli.train", "PlotCommand"),
     "rules": ("discorl.cli.rules", "RulesCommand"),

@@ -1,32 +1,91 @@
-"""`discorl envs`: which environments there are."""
+"""`discorl envs`: which environments there are, and pictures of them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
 
+import tyro
 from rich.console import Console
 from rich.table import Table
 
+from discorl.envs.families import FAMILIES, PREFIX
 from discorl.envs.registry import list_environments
+from discorl.errors import DiscorlError
 
 
 @dataclass(frozen=True)
 class EnvsCommand:
-    """List the environments and their settings."""
+    """List the environments and their settings, or draw them."""
 
+    action: tyro.conf.Positional[Literal["list", "draw"]] = "list"
+    """List environments and families, or write a picture of each environment."""
     json: bool = False
-    """Print JSON on standard output."""
+    """Print the list as JSON on standard output."""
+    out: Path | None = None
+    """Folder for the pictures."""
 
     def run(self) -> int:
-        """Print a table."""
-        entries = list_environments()
+        """Print a table, or draw."""
+        if self.action == "draw":
+            return self._draw()
+        games, families = _describe_games(), _describe_families()
         if self.json:
-            print(json.dumps([asdict(entry) for entry in entries]))
+            print(json.dumps([*games, *families]))
             return 0
-        table = Table("name", "settings", "what it is")
-        for entry in entries:
-            settings = ", ".join(f"{k}={v}" for k, v in entry.settings.items())
-            table.add_row(entry.name, settings, entry.summary)
-        Console().print(table)
+        _print_table(games)
+        _print_table(families)
         return 0
+
+    def _draw(self) -> int:
+        # Matplotlib is slow to import, and the list does not need it.
+        from discorl.envs.draw import draw_environment
+
+        if self.out is None:
+            raise DiscorlError("--out: expected a folder for the pictures")
+        for entry in list_environments():
+            draw_environment(entry.name, self.out / f"{entry.name}.png")
+        Console().print(f"{len(list_environments())} pictures in {self.out}", soft_wrap=True)
+        return 0
+
+
+def _describe_games() -> list[dict[str, Any]]:
+    return [asdict(entry) for entry in list_environments()]
+
+
+def _describe_families() -> list[dict[str, Any]]:
+    """As games are described, with values to draw from in place of defaults."""
+    return [
+        {
+            "name": f"{PREFIX}:{name}",
+            "settings": {key: _range(values) for key, values in family.ranges.items()},
+            "summary": family.summary,
+        }
+        for name, family in sorted(FAMILIES.items())
+    ]
+
+
+def _range(values: Sequence[Any]) -> str:
+    """`3..6`, or the choices with bars between them."""
+    if isinstance(values, range):
+        return f"{values[0]}..{values[-1]}"
+    return "|".join(str(value) for value in values)
+
+
+def _print_table(entries: list[dict[str, Any]]) -> None:
+    """One line an entry; the optimum where entries have one."""
+    table = Table(
+        "name", "settings", *(["optimum"] if "optimum" in entries[0] else []), "what it is"
+    )
+    for entry in entries:
+        settings = ", ".join(f"{key}={value}" for key, value in entry["settings"].items())
+        optimum = [_number(entry["optimum"])] if "optimum" in entry else []
+        table.add_row(entry["name"], settings, *optimum, entry["summary"])
+    Console().print(table)
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3g}"

@@ -21,7 +21,8 @@ class DiscoverConfig:
     """
 
     envs: tuple[str, ...] = ("catch:rows=5,columns=5",)
-    """Environments, each with a weight after an at-sign where wanted: catch@2."""
+    """Environments, each with a weight after an at-sign where wanted: catch@2. Of a family
+    (family:grid) every newborn agent gets another member."""
     init: str = "random"
     """The rule to start from: random, a name from `discorl rules list`, or a rule file."""
     meta_steps: int = 800
@@ -49,10 +50,14 @@ class DiscoverConfig:
     """Agents' learning rate."""
     widths: tuple[int, ...] = (512,)
     """Units of the agents' torso layers; each agent takes one of these in turn."""
+    activate_torso: bool = False
+    """ReLU after the torso's last layer too."""
     model_size: int = 256
     """LSTM cells of the agents' action-conditional model."""
     head_hidden: int = 256
     """Hidden units of the agents' action heads."""
+    action_head_std: float | None = None
+    """Initial deviation of the action heads' last weights; by default 1 / sqrt(fan-in)."""
     value_width: float | None = None
     """Width around zero that the agents' values start with; by default nearly uniform."""
     value_torso: tuple[int, ...] = (256, 256)
@@ -71,6 +76,10 @@ class DiscoverConfig:
     """Largest norm of each agent's meta-gradient; longer ones are shortened."""
     mode: Mode = "auto"
     """How meta-gradients are computed."""
+    num_bins: int = 601
+    """Bins of the action values of agents that learn by a random rule."""
+    max_abs_value: float = 300.0
+    """Range of those bins, on the squashed scale: 30 stands for about 900."""
     sizes: MetaNetworkSizes = field(default_factory=MetaNetworkSizes)
     """Sizes of a random rule."""
 
@@ -100,7 +109,7 @@ class DiscoverConfig:
         for name in ("widths", "value_torso"):
             if not getattr(self, name) or min(getattr(self, name)) < 1:
                 raise DiscorlError(f"{flag(name)}: expected one or more positive sizes")
-        for name in ("learning_rate", "value_learning_rate", "meta_learning_rate", "meta_clip"):
+        for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise DiscorlError(f"{flag(name)}: expected a positive number")
@@ -137,6 +146,14 @@ class DiscoverConfig:
             raise DiscorlError(f"a setting has a value of the wrong type: {error}") from error
 
 
+_POSITIVE = (
+    "learning_rate",
+    "value_learning_rate",
+    "meta_learning_rate",
+    "meta_clip",
+    "max_abs_value",
+    "action_head_std",
+)
 _LEAST = {
     "meta_steps": 1,
     "agents": 1,
@@ -146,6 +163,7 @@ _LEAST = {
     "replay_capacity": 0,
     "model_size": 1,
     "head_hidden": 1,
+    "num_bins": 2,
     "log_every": 1,
     "eval_every": 0,
     "eval_steps": 1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from discorl.discovery.config import DiscoverConfig
+from discorl.envs.families import resolve_environment
 from discorl.rules.disco import DiscoRule
 from discorl.training.config import TrainConfig
 from discorl.training.trainer import Trainer
@@ -32,7 +33,7 @@ def evaluation_config(config: DiscoverConfig, env: str, seed: int) -> TrainConfi
     """A fresh agent lives as the population's do: same network, same way of learning."""
     width = config.widths[0]
     return TrainConfig(
-        env=env,
+        env=resolve_environment(env, _SEED_OFFSET + seed),
         rule="the rule under evaluation",
         steps=config.eval_steps,
         seed=_SEED_OFFSET + seed,
@@ -43,8 +44,10 @@ def evaluation_config(config: DiscoverConfig, env: str, seed: int) -> TrainConfi
         replay_fraction=0.0,
         learning_rate=config.learning_rate,
         torso=(width, width),
+        activate_torso=config.activate_torso,
         model_size=config.model_size,
         head_hidden=config.head_hidden,
+        action_head_std=config.action_head_std,
         value_width=config.value_width,
         device=config.device,
     )

@@ -13,6 +13,8 @@ from discorl.agents.network import Network, NetworkConfig
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.meta_gradient import MetaGradient, meta_gradient
 from discorl.discovery.value_function import ValueFunction, ValueState
+from discorl.envs.base import Environment, TimeStep
+from discorl.envs.families import PREFIX, resolve_environment
 from discorl.envs.registry import make_environment
 from discorl.learner import Learner, LearnerState
 from discorl.optim import ClippedAdam, Schedule
@@ -25,6 +27,8 @@ from discorl.tree import split_groups, unflatten
 RECENT_EPISODES = 200
 _SEED_STRIDE = 100_003
 """Seeds of neighbouring runs must not share agents."""
+_LIFE_STRIDE = 1_000_000_007
+"""Nor must an agent's lives share environments."""
 
 
 class Member:
@@ -35,22 +39,15 @@ class Member:
         self.index = index
         self.env_name = env
         self.dtype = torch.float64 if config.float64 else torch.float32
-        self.env = make_environment(env, config.num_envs, config.device)
-        width = config.widths[index % len(config.widths)]
-        network = NetworkConfig(
-            torso=(width, width),
-            model_size=config.model_size,
-            head_hidden=config.head_hidden,
-            value_width=config.value_width,
-        )
-        agent = Network.mlp(self.env.observation_shape, rule.heads(self.env.num_actions), network)
-        self.learner = Learner(agent, rule, ClippedAdam(Schedule(config.learning_rate)))
-        self.value_function = ValueFunction(self.env.observation_shape, config.value)
-        seed = config.seed * _SEED_STRIDE + index
-        self.generator = torch.Generator(config.device).manual_seed(seed)
-        self.time_step = self.env.reset(seed)
+        self.rule = rule
+        self.seed = config.seed * _SEED_STRIDE + index
+        self.generator = torch.Generator(config.device).manual_seed(self.seed)
+        self.env: Environment
+        self.time_step: TimeStep
+        self.tracker: EpisodeTracker
+        self.learner: Learner
+        self.value_function: ValueFunction
         self.replay: Replay | None
-        self.tracker = EpisodeTracker(config.num_envs)
         self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
         self.lives = 0
         self.age = 0
@@ -108,13 +105,16 @@ class Member:
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Go on exactly from what `tensors`, flattened, was."""
         groups = split_groups(tensors)
+        age, lifetime, lives = (int(n) for n in groups["life"]["ages"])
+        self.lives = lives - 1
+        self.be_born()  # Into the environment of that life, which shapes all that follows.
+        self.age, self.lifetime = age, lifetime
         self.state = unflatten(self.state, groups["state"])
         self.value_state = unflatten(self.value_state, groups["value_state"])
         self.time_step = unflatten(self.time_step, groups["time_step"])
         self.env.load_state_dict(groups["env"])
         self.tracker.load_state_dict(groups["tracker"])
         self.generator.set_state(groups["generator"]["state"])
-        self.age, self.lifetime, self.lives = (int(n) for n in groups["life"]["ages"])
         recent = groups["recent"]
         self.recent.clear()
         self.recent.extend(
@@ -125,14 +125,38 @@ class Member:
             self.replay.load_state_dict(groups["replay"])
 
     def be_born(self) -> None:
-        """A new agent takes this one's place in the environment."""
+        """A new agent takes this one's place in the environment, or in another of its family."""
+        self.lives += 1
+        if self.lives == 1 or self.env_name.startswith(f"{PREFIX}:"):
+            self._enter_environment()
         self.state = self.learner.init(self.generator, self.dtype)
         self.value_state = self.value_function.init(self.generator, self.dtype)
         self.age = 0
         self.lifetime = self._draw_lifetime()
-        self.lives += 1
         self.recent.clear()
         self.replay = self._make_replay()
+
+    def _enter_environment(self) -> None:
+        """Make this life's environment, and what has its shapes."""
+        config = self.config
+        seed = self.seed + (self.lives - 1) * _LIFE_STRIDE
+        env = resolve_environment(self.env_name, seed)
+        self.env = make_environment(env, config.num_envs, config.device)
+        self.time_step = self.env.reset(seed)
+        self.tracker = EpisodeTracker(config.num_envs)
+        width = config.widths[self.index % len(config.widths)]
+        network = NetworkConfig(
+            torso=(width, width),
+            activate_torso=config.activate_torso,
+            model_size=config.model_size,
+            head_hidden=config.head_hidden,
+            action_head_std=config.action_head_std,
+            value_width=config.value_width,
+        )
+        heads = self.rule.heads(self.env.num_actions)
+        agent = Network.mlp(self.env.observation_shape, heads, network)
+        self.learner = Learner(agent, self.rule, ClippedAdam(Schedule(config.learning_rate)))
+        self.value_function = ValueFunction(self.env.observation_shape, config.value)
 
     def _draw_lifetime(self) -> int:
         """One of the lifetimes, likelier the shorter: each gets the same share of all updates."""

@@ -84,7 +84,10 @@ def read_discovery_config(folder: Path) -> DiscoverConfig:
 def initial_rule(config: DiscoverConfig) -> DiscoRule:
     """The rule that a run begins with."""
     if config.init == "random":
-        return DiscoRule.random(DiscoConfig(sizes=config.sizes), seed=config.seed)
+        fixed = DiscoConfig(
+            sizes=config.sizes, num_bins=config.num_bins, max_abs_value=config.max_abs_value
+        )
+        return DiscoRule.random(fixed, seed=config.seed)
     rule = load_rule(config.init)
     if not isinstance(rule, DiscoRule):
         raise DiscorlError(f"--init {config.init}: expected a discovered rule")

@@ -2,15 +2,20 @@
 
 from discorl.envs.base import Environment, TimeStep
 from discorl.envs.catch import Catch
-from discorl.envs.registry import list_environments, make_environment
+from discorl.envs.families import FAMILIES, Family, resolve_environment
+from discorl.envs.registry import list_environments, make_environment, optimal_return
 from discorl.envs.tensor import TensorEnvironment, TensorGame
 
 __all__ = [
+    "FAMILIES",
     "Catch",
     "Environment",
+    "Family",
     "TensorEnvironment",
     "TensorGame",
     "TimeStep",
     "list_environments",
     "make_environment",
+    "optimal_return",
+    "resolve_environment",
 ]

@@ -34,6 +34,13 @@ class Catch:
         """One channel, 1 where the ball or the paddle is."""
         return (self.rows, self.columns, 1)
 
+    @property
+    def optimal_return(self) -> float:
+        """Exact: every ball that falls within reach is caught."""
+        middle, reach = self.columns // 2, self.rows - 1
+        caught = sum(abs(column - middle) <= reach for column in range(self.columns))
+        return 2 * caught / self.columns - 1
+
     def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
         """See `TensorGame.start`."""
         device = generator.device

@@ -73,7 +73,10 @@ class TensorEnvironment:
 
     def state_dict(self) -> dict[str, Tensor]:
         """See `Environment.state_dict`."""
-        return {**flatten(self._state), "generator": self._generator.get_state()}
+        # Whole copies: files hold no tensors that share memory, as a game's may.
+        dense = torch.contiguous_format
+        state = {k: v.clone(memory_format=dense) for k, v in flatten(self._state).items()}
+        return {**state, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """See `Environment.load_state_dict`."""

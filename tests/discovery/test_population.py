@@ -144,6 +144,38 @@ class TestLifetimes:
             assert (member._mix(own).rewards == 1).all()
 
 
+class TestFamilies:
+    def test_every_newborn_gets_another_member(self, tiny_rule):
+        member = Member(config(lifetimes=(2,)), 0, "family:grid", tiny_rule)
+        games = []
+        for _ in range(4):
+            member.meta_step(tiny_rule)
+            games.append(member.env.game)
+        assert len(set(games)) == 4
+        other = Member(config(lifetimes=(2,)), 1, "family:grid", tiny_rule)
+        assert other.env.game not in games
+
+    def test_without_lifetimes_the_environment_stays(self, tiny_rule):
+        member = Member(config(), 0, "family:bandit", tiny_rule)
+        game = member.env.game
+        for _ in range(3):
+            member.meta_step(tiny_rule)
+        assert member.env.game is game
+
+    def test_a_restored_member_goes_on_exactly(self, tiny_rule):
+        """Into whatever environment its life was in, shapes and all."""
+        settings = config(lifetimes=(2, 4), replay_capacity=8)
+        member = Member(settings, 0, "family:catch", tiny_rule)
+        for _ in range(5):
+            saved = {name: t.clone() for name, t in flatten(member.tensors()).items()}
+            twin = Member(settings, 0, "family:catch", tiny_rule)
+            twin.restore(saved)
+            assert_same(flatten(twin.tensors()), saved)
+            member.meta_step(tiny_rule)
+            twin.meta_step(tiny_rule)
+            assert_same(flatten(twin.tensors()), flatten(member.tensors()))
+
+
 class TestReplay:
     def test_without_replay_rollouts_are_fresh(self, tiny_rule):
         member = make_member(tiny_rule)

@@ -1,0 +1,99 @@
+"""A comparison as pictures: learning curves by environment, and scores with intervals."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from discorl.comparison.summary import Group, Summary
+from discorl.files import write_atomically
+
+_COLUMNS = 3
+
+
+def plot_learning(summary: Summary, path: Path) -> None:
+    """A panel an environment: each rule's mean return over seeds, and a band from least to
+    greatest. Dotted lines are the returns of scores 0 and 1."""
+    plt = _pyplot()
+    envs = summary.config.envs
+    columns = min(len(envs), _COLUMNS)
+    rows = math.ceil(len(envs) / columns)
+    figure, grid = plt.subplots(
+        rows,
+        columns,
+        figsize=(max(3.2 * columns, 5), 2.6 * rows + 0.2 * len(summary.config.rules) + 0.2),
+        layout="constrained",
+        squeeze=False,
+    )
+    for axes, env in zip(grid.flat, envs, strict=False):
+        _plot_panel(axes, summary, env)
+    for axes in grid.flat[len(envs) :]:
+        axes.set_visible(False)
+    lines = [plt.Line2D([], [], color=_colour(i)) for i in range(len(summary.config.rules))]
+    figure.legend(
+        lines, summary.config.rules, loc="outside lower center", frameon=False, fontsize="small"
+    )
+    _save(figure, path)
+
+
+def plot_scores(summary: Summary, path: Path) -> None:
+    """A bar a rule: its interquartile mean, and the interval around it."""
+    plt = _pyplot()
+    rules = summary.config.rules
+    figure, axes = plt.subplots(figsize=(7, 0.5 * len(rules) + 1.2), layout="constrained")
+    for index, rule in enumerate(rules):
+        estimate = summary.estimates[rule]
+        if estimate is not None:
+            spread = [[estimate.value - estimate.low], [estimate.high - estimate.value]]
+            axes.barh(index, estimate.value, xerr=spread, color=_colour(index), capsize=4)
+    axes.set_yticks(range(len(rules)), rules)
+    axes.invert_yaxis()
+    axes.set_xlabel("interquartile mean of scores, 95% interval")
+    axes.grid(axis="x", alpha=0.3)
+    _save(figure, path)
+
+
+def _plot_panel(axes: Any, summary: Summary, env: str) -> None:
+    scale = summary.scales[env]
+    levels = [summary.anchors[env].random_return] + ([scale.one] if scale else [])
+    for level in levels:
+        axes.axhline(level, color="grey", linestyle=":", linewidth=1)
+    for index, rule in enumerate(summary.config.rules):
+        group = summary.groups[rule, env]
+        if group.runs:
+            _plot_group(axes, group, _colour(index))
+    axes.set_title(env, fontsize="small")
+    axes.set_xlabel("training steps")
+    axes.set_ylabel("episode return")
+    axes.grid(alpha=0.3)
+
+
+def _plot_group(axes: Any, group: Group, colour: str) -> None:
+    curves = [np.array(run.curve, dtype=float).T for run in group.runs]
+    # Seeds log at the same steps, but their first episodes may end at different ones.
+    start = max(steps[0] for steps, _ in curves)
+    values = np.stack([returns[steps >= start] for steps, returns in curves])
+    grid = curves[0][0][curves[0][0] >= start]
+    axes.plot(grid, values.mean(axis=0), color=colour)
+    axes.fill_between(grid, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.2)
+
+
+def _colour(index: int) -> str:
+    return f"C{index}"
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _save(figure: Any, path: Path) -> None:
+    write_atomically(path, lambda p: figure.savefig(p, format="png", dpi=140))
+    _pyplot().close(figure)

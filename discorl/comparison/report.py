@@ -1,0 +1,95 @@
+"""A comparison as a table, for the terminal and for Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from discorl.comparison.summary import Group, Summary
+from discorl.files import write_atomically
+
+_MISSING = "–"  # noqa: RUF001
+
+
+def table_rows(summary: Summary) -> list[list[str]]:
+    """The table's cells, the header first and the interquartile means last."""
+    rules = summary.config.rules
+    rows = [["environment", "0 is", "1 is", *rules]]
+    for env, scale in summary.scales.items():
+        groups = [summary.groups[rule, env] for rule in rules]
+        one = _MISSING
+        if scale is not None:
+            one = f"{scale.one:.3f}{'*' if scale.one_is == 'best rule' else ''}"
+        zero = f"{summary.anchors[env].random_return:.3f}"
+        rows.append([env, zero, one, *(_score(g, summary.config.seeds) for g in groups)])
+    rows.append(["environment steps", "", "", *(_env_steps(summary, rule) for rule in rules)])
+    rows.append(["IQM [95% interval]", "", "", *(_estimate(summary, rule) for rule in rules)])
+    return rows
+
+
+def notes(summary: Summary) -> list[str]:
+    """What must be known to read the table."""
+    config = summary.config
+    lines = [
+        "Scores are of the last 100 training episodes: 0 is the return of random play, 1 of "
+        f"perfect play. Mean ± standard deviation over {config.seeds} seeds."
+    ]
+    kinds = {scale.one_is for scale in summary.scales.values() if scale is not None}
+    if "best rule" in kinds:
+        lines.append("* The best return is not known: 1 is the best rule's mean.")
+    lines += [
+        f"{env}: no rule does better than random play, so it is left out of the IQM."
+        for env, scale in summary.scales.items()
+        if scale is None
+    ]
+    if len({summary.env_steps(rule) for rule in config.rules} - {None}) > 1:
+        lines.append("The rules' runs differ in environment steps: see that row.")
+    if summary.failed:
+        cells = len(config.rules) * len(config.envs) * config.seeds
+        lines.append(f"{len(summary.failed)} of {cells} runs failed and are not in the numbers.")
+    return lines
+
+
+def make_table(summary: Summary) -> Table:
+    """The table for a terminal."""
+    header, *rows = table_rows(summary)
+    table = Table()
+    for index, column in enumerate(header):
+        table.add_column(Text(column), justify="right" if index else "left", overflow="fold")
+    for row in rows:
+        if row is rows[-1]:
+            table.add_section()
+        table.add_row(*map(Text, row), style="bold" if row is rows[-1] else None)
+    return table
+
+
+def write_markdown(summary: Summary, path: Path) -> None:
+    """The table and its notes as Markdown."""
+    header, *rows = table_rows(summary)
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    text += "".join(f"\n\n{note.replace('*', '&#42;')}" for note in notes(summary))
+    write_atomically(path, lambda p: p.write_text(text + "\n"))
+
+
+def _score(group: Group, seeds: int) -> str:
+    if len(group.scores) == 0:
+        return _MISSING
+    text = f"{group.scores.mean():.3f}"
+    if len(group.scores) > 1:
+        text += f" ± {group.scores.std(ddof=1):.3f}"
+    return text if len(group.scores) == seeds else f"{text} ({len(group.scores)} of {seeds})"
+
+
+def _env_steps(summary: Summary, rule: str) -> str:
+    steps = summary.env_steps(rule)
+    return _MISSING if steps is None else f"{steps:,}"
+
+
+def _estimate(summary: Summary, rule: str) -> str:
+    estimate = summary.estimates[rule]
+    if estimate is None:
+        return _MISSING
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"

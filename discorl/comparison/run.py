@@ -1,0 +1,271 @@
+"""A comparison on disk: its cells in worker processes, and what they come to.
+
+`runs/NAME/` holds `config.json`, `rules/` (copies of the discovered ones), `environments.json`
+(what scores 0 and 1 are), `cells/` (a file for each finished run), and at the end `results.json`,
+`table.md`, `curves.png` and `scores.png`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from discorl.comparison.anchors import Anchors, measure_anchors
+from discorl.comparison.cells import (
+    Cell,
+    CellResult,
+    file_name,
+    read_cell,
+    run_cell,
+    write_cell,
+)
+from discorl.comparison.config import CompareConfig
+from discorl.comparison.pictures import plot_learning, plot_scores
+from discorl.comparison.report import write_markdown
+from discorl.comparison.summary import Summary, summarise
+from discorl.comparison.workers import Failure, run_in_workers
+from discorl.envs.registry import make_environment
+from discorl.errors import DiscorlError
+from discorl.files import read_json, write_json
+from discorl.rules.base import UpdateRule
+from discorl.rules.disco import DiscoRule
+from discorl.rules.library import load_rule, save_rule
+from discorl.runs.folder import CONFIG_FILE, read_settings
+from discorl.runs.session import Interrupted, stop_signals
+from discorl.settings import flag
+from discorl.training.trainer import Trainer
+
+CELLS = "cells"
+RULES = "rules"
+ENVIRONMENTS_FILE = "environments.json"
+RESULTS_FILE = "results.json"
+TABLE_FILE = "table.md"
+CURVES_FILE = "curves.png"
+SCORES_FILE = "scores.png"
+
+
+class ComparisonInterrupted(Interrupted):
+    """A signal asked the comparison to stop; finished cells are kept."""
+
+    def __init__(self, signum: int, folder: Path, done: int, cells: int) -> None:
+        super().__init__(signum, folder, done)
+        self.args = (f"stopped by {signal.Signals(signum).name} with {done} of {cells} runs done",)
+
+
+class ComparisonObserver(Protocol):
+    """Shows a comparison to a person."""
+
+    def start(self, title: str, cells: int, done: int) -> None:
+        """The work begins, or goes on."""
+        ...
+
+    def finished(self, cell: Cell, outcome: CellResult | Failure) -> None:
+        """One more cell has come to its end."""
+        ...
+
+
+def start_comparison(
+    config: CompareConfig,
+    folder: Path,
+    jobs: int | None = None,
+    observer: ComparisonObserver | None = None,
+) -> Summary:
+    """Compare in a folder that is new, or that holds this very comparison: then go on with it.
+
+    Args:
+      jobs: how many processes work at once; by default as many as there are cores.
+    """
+    known = (folder / CONFIG_FILE).exists()
+    if known:
+        _refuse_other_settings(config, folder)
+    rules = {entrant.rule: load_rule(entrant.rule) for entrant in config.entrants()}
+    _check(config, rules)
+    if known:
+        _refuse_other_rules(rules, folder)
+    return _compare(config, rules, folder, jobs, observer)
+
+
+def resume_comparison(
+    folder: Path,
+    seeds: int | None = None,
+    jobs: int | None = None,
+    observer: ComparisonObserver | None = None,
+) -> Summary:
+    """Go on with a comparison: run the cells that are not there yet.
+
+    Args:
+      seeds: a new number of seeds, for narrower intervals than first meant.
+    """
+    config = read_comparison_config(folder)
+    config = replace(config, seeds=seeds or config.seeds)
+    names = _rule_names(config)
+    rules = {name: load_rule(_source(folder, names, name)) for name in names}
+    _check(config, rules)
+    return _compare(config, rules, folder, jobs, observer)
+
+
+def read_comparison_config(folder: Path) -> CompareConfig:
+    """The configuration of a comparison's folder."""
+    return CompareConfig.from_json(read_settings(folder))
+
+
+def _compare(
+    config: CompareConfig,
+    rules: Mapping[str, UpdateRule],
+    folder: Path,
+    jobs: int | None,
+    observer: ComparisonObserver | None,
+) -> Summary:
+    jobs = _cores() if jobs is None else jobs
+    if jobs < 1:
+        raise DiscorlError("--jobs: expected at least 1")
+    anchors = _anchors(config.envs, folder)
+    if not (folder / CONFIG_FILE).exists():
+        _write_beginnings(anchors, rules, folder)
+    # Last, for it says that all else is there.
+    write_json(folder / CONFIG_FILE, config.to_json())
+    outcome = _run_cells(_cells(config, folder), folder, jobs, observer)
+    summary = summarise(config, anchors, outcome.results, outcome.failed)
+    _write_reports(summary, folder)
+    return summary
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    results: list[CellResult]
+    failed: list[tuple[Cell, Failure]]
+
+
+def _run_cells(
+    cells: Sequence[Cell], folder: Path, jobs: int, observer: ComparisonObserver | None
+) -> _Outcome:
+    """Run what is missing; keep each result as it comes."""
+    stored = {cell: read_cell(folder / CELLS, cell) for cell in cells}
+    results = [result for result in stored.values() if result is not None]
+    missing = [cell for cell, result in stored.items() if result is None]
+    failed = []
+    if observer:
+        observer.start(f"{len(cells)} runs, {jobs} at once -> {folder}", len(cells), len(results))
+    with stop_signals() as stop, closing(run_in_workers(run_cell, missing, jobs, stop)) as work:
+        for cell, outcome in work:
+            if isinstance(outcome, Failure):
+                failed.append((cell, outcome))
+            else:
+                write_cell(folder / CELLS, cell, outcome)
+                results.append(outcome)
+            if observer:
+                observer.finished(cell, outcome)
+    if len(results) + len(failed) < len(cells):
+        raise ComparisonInterrupted(stop[0], folder, len(results), len(cells))
+    return _Outcome(results, failed)
+
+
+def _cells(config: CompareConfig, folder: Path) -> list[Cell]:
+    """Every cell, seed by seed, so that a comparison cut short is one with fewer seeds."""
+    names = _rule_names(config)
+    return [
+        Cell(
+            entrant.label,
+            config.train_config(entrant, env, seed),
+            _source(folder, names, entrant.rule),
+        )
+        for seed in range(config.seeds)
+        for env in config.envs
+        for entrant in config.entrants()
+    ]
+
+
+def _check(config: CompareConfig, rules: Mapping[str, UpdateRule]) -> None:
+    """Raise DiscorlError for what cannot run, before anything does."""
+    for env in config.envs:
+        make_environment(env, 1)
+    for entrant in config.entrants():
+        Trainer(config.train_config(entrant, config.envs[0], 0), rules[entrant.rule])
+
+
+def _anchors(envs: Sequence[str], folder: Path) -> dict[str, Anchors]:
+    """What scores 0 and 1 are, as measured when the comparison began."""
+    if (folder / CONFIG_FILE).exists():
+        stored = read_json(folder / ENVIRONMENTS_FILE)
+        return {env: Anchors(**stored[env]) for env in envs}
+    anchors = {env: measure_anchors(env) for env in envs}
+    for env, anchor in anchors.items():
+        if anchor.optimal_return is not None and anchor.optimal_return <= anchor.random_return:
+            raise DiscorlError(f"--envs {env}: random play is perfect play, nothing to compare")
+    return anchors
+
+
+def _write_beginnings(
+    anchors: Mapping[str, Anchors], rules: Mapping[str, UpdateRule], folder: Path
+) -> None:
+    """What must stay as it is now for all cells, also for those that run later."""
+    for name, rule in rules.items():
+        if isinstance(rule, DiscoRule):
+            save_rule(rule, _copy(folder, list(rules), name))
+    write_json(folder / ENVIRONMENTS_FILE, {env: asdict(a) for env, a in anchors.items()})
+
+
+def _rule_names(config: CompareConfig) -> list[str]:
+    """Each rule once, whatever settings it is given with."""
+    return list(dict.fromkeys(entrant.rule for entrant in config.entrants()))
+
+
+def _copy(folder: Path, names: Sequence[str], name: str) -> Path:
+    """Where the comparison's copy of a rule is; numbered, for two files may have one name."""
+    return folder / RULES / f"{names.index(name)}-{file_name(Path(name).stem)}.safetensors"
+
+
+def _source(folder: Path, names: Sequence[str], name: str) -> str:
+    """The rule as it was when the comparison began, if it was copied into the folder."""
+    path = _copy(folder, names, name)
+    return str(path) if path.exists() else name
+
+
+def _refuse_other_settings(config: CompareConfig, folder: Path) -> None:
+    own = read_comparison_config(folder)
+    changed = [flag(f.name) for f in fields(own) if getattr(config, f.name) != getattr(own, f.name)]
+    if changed:
+        raise DiscorlError(
+            f"{folder} holds a comparison with other settings ({', '.join(changed)}): choose "
+            f"another --out, or go on with it by `discorl compare --resume {folder}`"
+        )
+
+
+def _refuse_other_rules(rules: Mapping[str, UpdateRule], folder: Path) -> None:
+    for name, rule in rules.items():
+        path = _copy(folder, list(rules), name)
+        if isinstance(rule, DiscoRule) and path.exists() and not _is_same(rule, load_rule(path)):
+            raise DiscorlError(
+                f"rule {name} has changed since {folder} was begun: choose another --out, or go "
+                f"on with the rule as it was by `discorl compare --resume {folder}`"
+            )
+
+
+def _is_same(rule: DiscoRule, other: UpdateRule) -> bool:
+    return (
+        isinstance(other, DiscoRule)
+        and rule.config == other.config
+        and rule.params.keys() == other.params.keys()
+        and all(torch.equal(tensor, other.params[name]) for name, tensor in rule.params.items())
+    )
+
+
+def _write_reports(summary: Summary, folder: Path) -> None:
+    write_json(folder / RESULTS_FILE, summary.as_json())
+    write_markdown(summary, folder / TABLE_FILE)
+    plot_learning(summary, folder / CURVES_FILE)
+    plot_scores(summary, folder / SCORES_FILE)
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

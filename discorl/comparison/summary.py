@@ -1,0 +1,149 @@
+"""What a comparison came to: normalised scores, and the interquartile mean of each rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from discorl.comparison.anchors import Anchors
+from discorl.comparison.cells import Cell, CellResult
+from discorl.comparison.config import CompareConfig
+from discorl.comparison.statistics import Estimate, interquartile_estimate, normalise
+from discorl.comparison.workers import Failure
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The returns that become scores 0 and 1 on one environment."""
+
+    zero: float
+    one: float
+    one_is: Literal["optimal return", "best rule"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one rule on one environment, by seed."""
+
+    runs: list[CellResult]
+    scores: np.ndarray
+    """Normalised final returns [n]; empty without a scale."""
+
+    @property
+    def returns(self) -> np.ndarray:
+        """Final returns [n]."""
+        return np.array([run.final_return for run in self.runs])
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All of a comparison's numbers."""
+
+    config: CompareConfig
+    anchors: dict[str, Anchors]
+    scales: dict[str, Scale | None]
+    """Environment -> scale; None where no rule did better than random and no optimum is known."""
+    groups: dict[tuple[str, str], Group]
+    """(rule, environment) -> its runs."""
+    estimates: dict[str, Estimate | None]
+    """Rule -> interquartile mean; None if an environment is without any run of it."""
+    failed: list[tuple[Cell, Failure]]
+
+    def env_steps(self, rule: str) -> int | None:
+        """Environment steps of each run of a rule, if one of them finished."""
+        runs = [run for env in self.config.envs for run in self.groups[rule, env].runs]
+        return runs[0].env_steps if runs else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for `results.json`."""
+        return {
+            "config": self.config.to_json(),
+            "environments": {
+                env: asdict(self.anchors[env]) | {"scale": scale and asdict(scale)}
+                for env, scale in self.scales.items()
+            },
+            "rules": {rule: self._rule_as_json(rule) for rule in self.config.rules},
+            "failed": [
+                {
+                    "rule": cell.label,
+                    "env": cell.config.env,
+                    "seed": cell.config.seed,
+                    "error": failure.error,
+                    "details": failure.details,
+                }
+                for cell, failure in self.failed
+            ],
+        }
+
+    def _rule_as_json(self, rule: str) -> dict[str, Any]:
+        estimate = self.estimates[rule]
+        return {
+            "iqm": estimate and asdict(estimate),
+            "env_steps": self.env_steps(rule),
+            "environments": {
+                env: {
+                    "seeds": [run.seed for run in group.runs],
+                    "returns": group.returns.tolist(),
+                    "scores": group.scores.tolist(),
+                    "mean_return": float(group.returns.mean()) if group.runs else None,
+                    "mean_score": float(group.scores.mean()) if len(group.scores) else None,
+                    "seconds": [run.seconds for run in group.runs],
+                }
+                for env in self.config.envs
+                for group in [self.groups[rule, env]]
+            },
+        }
+
+
+def summarise(
+    config: CompareConfig,
+    anchors: Mapping[str, Anchors],
+    results: Sequence[CellResult],
+    failed: Sequence[tuple[Cell, Failure]] = (),
+) -> Summary:
+    """Normalise the final returns and estimate each rule's interquartile mean."""
+    runs = {(rule, env): _runs(results, rule, env) for rule in config.rules for env in config.envs}
+    scales = {
+        env: _scale(anchors[env], [runs[rule, env] for rule in config.rules]) for env in config.envs
+    }
+    groups = {key: Group(group, _scores(group, scales[key[1]])) for key, group in runs.items()}
+    scored = [env for env in config.envs if scales[env] is not None]
+    return Summary(
+        config=config,
+        anchors=dict(anchors),
+        scales=scales,
+        groups=groups,
+        estimates={
+            rule: _estimate([groups[rule, env].scores for env in scored]) for rule in config.rules
+        },
+        failed=list(failed),
+    )
+
+
+def _runs(results: Sequence[CellResult], rule: str, env: str) -> list[CellResult]:
+    found = [r for r in results if (r.rule, r.env) == (rule, env)]
+    return sorted(found, key=lambda r: r.seed)
+
+
+def _scale(anchors: Anchors, groups: Sequence[Sequence[CellResult]]) -> Scale | None:
+    zero = anchors.random_return
+    if anchors.optimal_return is not None:
+        return Scale(zero, anchors.optimal_return, "optimal return")
+    means = [float(np.mean([run.final_return for run in group])) for group in groups if group]
+    best = max(means, default=zero)
+    return Scale(zero, best, "best rule") if best > zero else None
+
+
+def _scores(runs: Sequence[CellResult], scale: Scale | None) -> np.ndarray:
+    if scale is None:
+        return np.array([])
+    return normalise(np.array([run.final_return for run in runs]), scale.zero, scale.one)
+
+
+def _estimate(scores: Sequence[np.ndarray]) -> Estimate | None:
+    if not scores or any(len(part) == 0 for part in scores):
+        return None
+    return interquartile_estimate(scores)

@@ -1,0 +1,136 @@
+"""Calls in worker processes: one after another in each, and one that dies takes none with it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import traceback
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Generic, TypeVar
+
+from discorl.errors import DiscorlError
+
+Task = TypeVar("Task")
+
+_SECONDS_BETWEEN_LOOKS = 0.2
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a call gave no result."""
+
+    error: str
+    """In one line."""
+    details: str = ""
+    """A traceback, unless the error says all."""
+
+
+@dataclass
+class _Worker(Generic[Task]):
+    """A process, our end of its pipe, and what it works on."""
+
+    process: BaseProcess
+    pipe: Connection
+    task: Task
+
+
+def run_in_workers(
+    function: Callable[[Task], Any], tasks: Sequence[Task], jobs: int, stop: list[int]
+) -> Generator[tuple[Task, Any], None, None]:
+    """Call the function on every task; give each with its result, or Failure, as it comes.
+
+    Args:
+      function: importable by name, as new processes must find it; so must what tasks refer to.
+      jobs: how many processes work at once.
+      stop: ends the work, unfinished calls included, once it is not empty.
+    """
+    waiting = list(reversed(tasks))
+    workers: list[_Worker[Task]] = []
+    try:
+        while (waiting or workers) and not stop:
+            while waiting and len(workers) < jobs:
+                workers.append(_start(function, waiting.pop()))
+            ready = wait([w.pipe for w in workers], _SECONDS_BETWEEN_LOOKS)
+            for worker in [w for w in workers if w.pipe in ready]:
+                task = worker.task
+                result, alive = _collect(worker)
+                if alive and waiting:
+                    _hand_out(worker, waiting.pop())
+                else:
+                    workers.remove(worker)
+                    _end(worker)
+                yield task, result
+    finally:
+        for worker in workers:
+            worker.process.terminate()
+        for worker in workers:
+            _end(worker)
+
+
+def _start(function: Callable[[Task], Any], task: Task) -> _Worker[Task]:
+    ours, theirs = _SPAWN.Pipe()
+    process = _SPAWN.Process(target=_work, args=(function, theirs), daemon=True)
+    with _interrupts_held_back():
+        process.start()
+    theirs.close()
+    worker = _Worker(process, ours, task)
+    _hand_out(worker, task)
+    return worker
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """A process that starts inside never sees Ctrl-C, which is ours to handle; we see it after."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # When it starts it lifts the mask that we set now.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _hand_out(worker: _Worker[Task], task: Task) -> None:
+    worker.task = task
+    with suppress(BrokenPipeError):  # If it died meanwhile, collecting its result will tell.
+        worker.pipe.send(task)
+
+
+def _collect(worker: _Worker[Task]) -> tuple[Any, bool]:
+    """The result of the worker's task, and whether the worker lives on."""
+    try:
+        return worker.pipe.recv(), True
+    except (EOFError, ConnectionResetError):
+        worker.process.join()
+        return Failure(f"the process died, exit code {worker.process.exitcode}"), False
+
+
+def _end(worker: _Worker[Task]) -> None:
+    worker.pipe.close()
+    worker.process.join()
+
+
+def _work(function: Callable[[Any], Any], pipe: Connection) -> None:
+    """In the worker: tasks in, results out, until the other end is closed."""
+    while True:
+        try:
+            pipe.send(_call(function, pipe.recv()))
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return
+
+
+def _call(function: Callable[[Any], Any], task: Any) -> Any:
+    try:
+        return function(task)
+    except DiscorlError as error:
+        return Failure(str(error))
+    except Exception as error:
+        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())

@@ -1,0 +1,85 @@
+"""Bandit: one choice, paid at once or later."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from discorl.envs.tools import check_least, draw_index, mark
+
+
+@dataclass(frozen=True)
+class Bandit:
+    """Choose the arm that pays best in the context shown, with noise and a delay.
+
+    The seed fixes the mean pay of every arm in every context, from 0 to 1. The first action of an
+    episode chooses; `delay` actions without effect follow, and the last one brings the pay.
+    """
+
+    arms: int = 4
+    """Arms to choose from."""
+    contexts: int = 1
+    """Contexts, equally likely; 1 is a plain bandit."""
+    noise: float = 0.1
+    """Standard deviation of the pay."""
+    delay: int = 0
+    """Steps between the choice and the pay."""
+    seed: int = 0
+    """Fixes the mean pays."""
+
+    def __post_init__(self) -> None:
+        check_least(self, arms=1, contexts=1, noise=0, delay=0, seed=0)
+
+    @property
+    def num_actions(self) -> int:
+        """One for each arm."""
+        return self.arms
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """1 at the context for the choice; later 1 at the step of the delay."""
+        return (self.contexts + self.delay,)
+
+    @property
+    def means(self) -> list[list[float]]:
+        """The mean pay, [contexts, arms]."""
+        rng = random.Random(f"bandit {self.seed}")
+        return [[rng.random() for _ in range(self.arms)] for _ in range(self.contexts)]
+
+    @property
+    def optimal_return(self) -> float:
+        """Exact: the best arm of each context."""
+        return sum(max(row) for row in self.means) / self.contexts
+
+    def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """See `TensorGame.start`."""
+        context = draw_index(self.contexts, num_envs, generator)
+        pay = torch.zeros(num_envs, device=generator.device)
+        return {"context": context, "pay": pay, "time": torch.zeros_like(context)}
+
+    def play(
+        self, state: dict[str, Tensor], actions: Tensor, generator: torch.Generator
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """See `TensorGame.play`."""
+        chosen = _means(self, generator.device)[state["context"], actions]
+        pay = torch.where(state["time"] == 0, chosen, state["pay"])
+        noise = torch.randn(pay.shape, generator=generator, device=pay.device)
+        time = state["time"] + 1
+        terminal = time > self.delay
+        reward = terminal.float() * (pay + self.noise * noise)
+        return {**state, "pay": pay, "time": time}, reward, terminal
+
+    def observe(self, state: dict[str, Tensor]) -> Tensor:
+        """See `TensorGame.observe`: uint8 zeros and ones."""
+        time = state["time"]
+        shown = torch.where(time == 0, state["context"], self.contexts + time - 1)
+        return mark(shown[:, None], self.contexts + self.delay)
+
+
+@lru_cache(maxsize=256)
+def _means(game: Bandit, device: torch.device) -> Tensor:
+    return torch.tensor(game.means, device=device)

@@ -1,0 +1,71 @@
+"""Corridor: a reward at the far end, and nothing before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from discorl.envs.tools import check_least, check_steps, draw_flips, mark
+
+
+@dataclass(frozen=True)
+class Corridor:
+    """Walk to the far end of a corridor, where the only reward is.
+
+    The walk begins at one end. Arriving at the other pays 1 and ends the episode; so does the
+    time limit, without a reward.
+    """
+
+    length: int = 8
+    """Places of the corridor."""
+    step_cost: float = 0.0
+    """What every step costs."""
+    steps: int = 30
+    """Length of the longest episode."""
+    seed: int = 0
+    """Fixes at which places the two actions are swapped; 0 swaps none: back, forth."""
+
+    num_actions = 2
+
+    def __post_init__(self) -> None:
+        check_least(self, length=2, step_cost=0, seed=0)
+        check_steps(self.steps, self.length - 1, "the far end")
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """1 at the place, else 0."""
+        return (self.length,)
+
+    @property
+    def optimal_return(self) -> float:
+        """Exact: the straight walk."""
+        return 1 - self.step_cost * (self.length - 1)
+
+    def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """See `TensorGame.start`."""
+        zeros = torch.zeros(num_envs, dtype=torch.int64, device=generator.device)
+        return {"place": zeros, "time": zeros.clone()}
+
+    def play(
+        self, state: dict[str, Tensor], actions: Tensor, generator: torch.Generator
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """See `TensorGame.play`."""
+        forth = actions != _flips(self, generator.device)[state["place"]]
+        place = (state["place"] + 2 * forth.long() - 1).clamp(min=0)
+        time = state["time"] + 1
+        arrived = place == self.length - 1
+        reward = arrived.float() - self.step_cost
+        return {"place": place, "time": time}, reward, arrived | (time == self.steps)
+
+    def observe(self, state: dict[str, Tensor]) -> Tensor:
+        """See `TensorGame.observe`: uint8 zeros and ones."""
+        return mark(state["place"][:, None], self.length)
+
+
+@lru_cache(maxsize=256)
+def _flips(game: Corridor, device: torch.device) -> Tensor:
+    """[length] int64: 1 where action 0 goes forth."""
+    return torch.tensor(draw_flips(game.length, game.seed), device=device)

@@ -1,0 +1,69 @@
+"""Deep sea: one long path to the treasure, and a small cost for every step along it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from discorl.envs.tools import check_least, draw_flips, mark
+
+
+@dataclass(frozen=True)
+class DeepSea:
+    """Sink a row a step, and go right every time to find the treasure.
+
+    The diver starts in the top left corner. A step right costs `0.01 / size`, a step left is
+    free, and the step right from the bottom right corner pays 1. Random play finds it once in
+    `2 ** size` episodes. After Osband et al., "Behaviour suite for reinforcement learning".
+    """
+
+    size: int = 6
+    """Rows and columns; also the length of an episode."""
+    seed: int = 0
+    """Fixes in which columns the two actions are swapped; 0 swaps none: left, right."""
+
+    num_actions = 2
+
+    def __post_init__(self) -> None:
+        check_least(self, size=1, seed=0)
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """One channel, 1 where the diver is."""
+        return (self.size, self.size, 1)
+
+    @property
+    def optimal_return(self) -> float:
+        """Exact: the treasure less the cost of every step right."""
+        return 0.99
+
+    def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """See `TensorGame.start`."""
+        zeros = torch.zeros(num_envs, dtype=torch.int64, device=generator.device)
+        return {"row": zeros, "column": zeros.clone()}
+
+    def play(
+        self, state: dict[str, Tensor], actions: Tensor, generator: torch.Generator
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """See `TensorGame.play`."""
+        column, row = state["column"], state["row"] + 1
+        right = actions != _flips(self, generator.device)[column]
+        found = right & (column == self.size - 1)
+        reward = found.float() - right.float() * (0.01 / self.size)
+        column = (column + 2 * right.long() - 1).clamp(0, self.size - 1)
+        return {"row": row, "column": column}, reward, row == self.size
+
+    def observe(self, state: dict[str, Tensor]) -> Tensor:
+        """See `TensorGame.observe`: uint8 zeros and ones."""
+        place = state["row"] * self.size + state["column"]
+        board = mark(place[:, None], self.size * self.size)
+        return board.reshape(len(place), *self.observation_shape)
+
+
+@lru_cache(maxsize=256)
+def _flips(game: DeepSea, device: torch.device) -> Tensor:
+    """[size] int64: 1 where action 0 goes right."""
+    return torch.tensor(draw_flips(game.size, game.seed), device=device)

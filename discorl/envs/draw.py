@@ -1,0 +1,133 @@
+"""Pictures of games: a few frames of an episode of random play, side by side."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from discorl.envs.registry import make_environment
+from discorl.files import write_atomically
+
+_FRAMES = 6
+_EPISODES = 150
+"""So many are played, and the one where most happens is drawn."""
+_WIDTH = 1.3
+"""Of a frame, in inches."""
+_TITLE = 0.45
+"""Height of a frame's title, in inches."""
+_EMPTY = (0.95, 0.95, 0.95)
+_COLOURS = (
+    (0.12, 0.29, 0.49),
+    (0.55, 0.55, 0.55),
+    (0.20, 0.63, 0.35),
+    (0.84, 0.33, 0.24),
+    (0.93, 0.69, 0.13),
+    (0.55, 0.36, 0.65),
+)
+"""One for each channel of a board, again and again."""
+_DRAWN = {"bandit": "bandit:contexts=3,delay=3"}
+"""Games that show more with other settings than their defaults."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is seen at one step of an episode."""
+
+    time: int
+    observation: Tensor
+    """[*observation_shape]."""
+    total: float
+    """The return so far; on the last frame, with the reward that ends the episode."""
+    last: bool = False
+
+
+def draw_environment(spec: str, path: Path) -> None:
+    """Write the frames of one episode as a picture; the suffix of the path is the format."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    frames = _choose(max((play_episode(spec, seed) for seed in range(_EPISODES)), key=_events))
+    size = (_WIDTH * _FRAMES, _TITLE + _WIDTH * _aspect(frames[0].observation))
+    figure, row = plt.subplots(1, _FRAMES, figsize=size, layout="constrained")
+    for axes in row[len(frames) :]:
+        axes.axis("off")
+    for axes, frame in zip(row, frames, strict=False):
+        draw = _draw_cart if spec.startswith("cartpole") else _draw_observation
+        draw(axes, frame.observation)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        # Zero is added because a return that rounds to it may be negative.
+        title = f"step {frame.time}{', last' * frame.last}\nreturn {round(frame.total, 2) + 0:.2f}"
+        axes.set_title(title, fontsize=7)
+    suffix = path.suffix.lstrip(".") or "png"
+    write_atomically(path, lambda p: figure.savefig(p, format=suffix, dpi=100))
+    plt.close(figure)
+
+
+def play_episode(spec: str, seed: int) -> list[Frame]:
+    """Every step of one episode of random play."""
+    env = make_environment(_DRAWN.get(spec, spec), 1)
+    actions = torch.Generator().manual_seed(seed)
+    step, total = env.reset(seed), 0.0
+    frames: list[Frame] = []
+    while True:
+        seen = step.observation[0]
+        step = env.step(torch.randint(env.num_actions, (1,), generator=actions))
+        last = not step.discount
+        frames.append(Frame(len(frames), seen, total + last * float(step.reward), last))
+        total += float(step.reward)
+        if last:
+            return frames
+
+
+def _events(frames: list[Frame]) -> tuple[float, int]:
+    return frames[-1].total, len(frames)
+
+
+def _choose(frames: list[Frame]) -> list[Frame]:
+    """The first, the last, and some between them."""
+    count = min(_FRAMES, len(frames))
+    return [frames[round(i * (len(frames) - 1) / max(count - 1, 1))] for i in range(count)]
+
+
+def _aspect(observation: Tensor) -> float:
+    """Height of a frame over its width."""
+    if observation.dim() == 3:
+        return observation.shape[0] / observation.shape[1]
+    return 0.6 if observation.is_floating_point() else 1 / len(observation)
+
+
+def _draw_observation(axes: Any, observation: Tensor) -> None:
+    if observation.is_floating_point():
+        axes.bar(range(len(observation)), observation.tolist(), color=_COLOURS[0])
+        axes.set_ylim(min(0.0, float(observation.min())), max(1.05, float(observation.max())))
+        return
+    board = observation if observation.dim() == 3 else observation[None, :, None]
+    axes.imshow(_colour(board).tolist(), interpolation="nearest")
+    rows, columns = board.shape[:2]
+    axes.hlines([row - 0.5 for row in range(1, rows)], -0.5, columns - 0.5, "white", linewidth=0.5)
+    axes.vlines([column - 0.5 for column in range(1, columns)], -0.5, rows - 0.5, "white", lw=0.5)
+
+
+def _colour(board: Tensor) -> Tensor:
+    """[rows, columns, channels] zeros and ones -> [rows, columns, 3]; the first channel wins."""
+    picture = torch.tensor(_EMPTY).repeat(*board.shape[:2], 1)
+    for channel in reversed(range(board.shape[2])):
+        picture[board[..., channel] > 0] = torch.tensor(_COLOURS[channel % len(_COLOURS)])
+    return picture
+
+
+def _draw_cart(axes: Any, observation: Tensor) -> None:
+    place, _, angle, _ = observation.tolist()
+    axes.plot([-2.4, 2.4], [0, 0], color=_COLOURS[1], linewidth=1)
+    axes.plot([place - 0.3, place + 0.3], [0.1, 0.1], color=_COLOURS[0], linewidth=5)
+    tip = place + 1.6 * math.sin(angle), 0.2 + 1.6 * math.cos(angle)
+    axes.plot([place, tip[0]], [0.2, tip[1]], color=_COLOURS[3], linewidth=2)
+    axes.set(xlim=(-2.5, 2.5), ylim=(-0.4, 2.2))

@@ -1,0 +1,80 @@
+"""Scores, tables and pictures from results that are made up."""
+
+import pytest
+
+from discorl.comparison.anchors import Anchors, measure_anchors
+from discorl.comparison.cells import CellResult
+from discorl.comparison.config import CompareConfig
+from discorl.comparison.pictures import plot_learning, plot_scores
+from discorl.comparison.report import notes, table_rows
+from discorl.comparison.summary import summarise
+
+KNOWN, UNKNOWN = Anchors(-1.0, 10, 1.0), Anchors(0.0, 10, None)
+
+
+def result(rule, env, seed, final_return, env_steps=10):
+    curve = [(step, final_return) for step in range(seed + 1, 4)]
+    return CellResult(rule, env, seed, final_return, 3, env_steps, 5, 0.1, curve, {})
+
+
+def results(rule, env, *returns, **details):
+    return [result(rule, env, seed, value, **details) for seed, value in enumerate(returns)]
+
+
+def test_scores_by_hand():
+    config = CompareConfig(rules=("a", "b"), envs=("x", "y"), seeds=2)
+    summary = summarise(
+        config,
+        {"x": KNOWN, "y": UNKNOWN},
+        [
+            *results("a", "x", 1.0, 0.0),
+            *results("a", "y", 1.0, 3.0),
+            *results("b", "x", -1.0, -1.0, env_steps=20),
+            *results("b", "y", 3.0, 5.0, env_steps=20),
+        ],
+    )
+    # On x 1 is the optimum; on y the best rule's mean, 4.
+    assert summary.groups["a", "x"].scores.tolist() == [1, 0.5]
+    assert summary.groups["a", "y"].scores.tolist() == [0.25, 0.75]
+    assert summary.groups["b", "y"].scores.tolist() == [0.75, 1.25]
+    # The middle two of four.
+    assert summary.estimates["a"].value == pytest.approx(0.625)
+    assert summary.estimates["b"].value == pytest.approx(0.375)
+    header, x, y, steps, iqm = table_rows(summary)
+    assert header == ["environment", "0 is", "1 is", "a", "b"]
+    assert x == ["x", "-1.000", "1.000", "0.750 ± 0.354", "0.000 ± 0.000"]
+    assert y[:3] == ["y", "0.000", "4.000*"]
+    assert steps[3:] == ["10", "20"]
+    assert iqm[3].startswith("0.625 [")
+    text = "\n".join(notes(summary))
+    assert "best rule's mean" in text
+    assert "differ in environment steps" in text
+
+
+def test_runs_that_are_missing(tmp_path):
+    config = CompareConfig(rules=("a", "b"), envs=("x",), seeds=2)
+    summary = summarise(config, {"x": KNOWN}, [result("a", "x", 1, 0.0)])
+    assert summary.estimates["b"] is None
+    _, x, steps, iqm = table_rows(summary)
+    assert x[3:] == ["0.500 (1 of 2)", "–"]  # noqa: RUF001
+    assert (steps[4], iqm[4]) == ("–", "–")  # noqa: RUF001
+    assert summary.as_json()["rules"]["b"]["environments"]["x"]["mean_score"] is None
+    plot_learning(summary, tmp_path / "curves.png")
+    plot_scores(summary, tmp_path / "scores.png")
+
+
+def test_no_rule_better_than_random_and_no_optimum():
+    config = CompareConfig(rules=("a",), envs=("x", "y"), seeds=1)
+    cells = [result("a", "x", 0, 0.0), result("a", "y", 0, -2.0)]
+    summary = summarise(config, {"x": KNOWN, "y": UNKNOWN}, cells)
+    assert summary.scales["y"] is None
+    assert summary.estimates["a"].value == 0.5
+    assert any("y: no rule does better than random" in note for note in notes(summary))
+
+
+def test_anchors_of_catch():
+    # One column: always caught. Two rows and three columns: one step to reach the ball.
+    assert measure_anchors("catch:columns=1").random_return == 1
+    anchors = measure_anchors("catch:rows=2,columns=3")
+    assert anchors.random_return == pytest.approx(-1 / 3, abs=0.05)
+    assert anchors == measure_anchors("catch:rows=2,columns=3")
