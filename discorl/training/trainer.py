@@ -167,7 +167,7 @@ class Trainer:
         if not bool(torch.isfinite(rollout.rewards).all()):
             raise DiscorlError(
                 f"environment '{self.config.env}' gave a reward that is not finite at step "
-                f"{self.step + 1}. The last checkpoint is from before it."
+                f"{self.step + 1}. Every checkpoint is from before it."
             )
         episodes = self.tracker.update(rollout.rewards, rollout.discounts)
         self.episodes += len(episodes)
