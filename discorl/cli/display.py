@@ -85,7 +85,11 @@ class PlainDisplay:
         rate = metrics["time/steps_per_second"]
         parts.append(f"{rate:.1f} steps/s")
         parts.append(f"ETA {_duration((progress.steps - progress.step) / max(rate, 1e-9))}")
-        self._console.print("  ".join(parts), highlight=False, soft_wrap=True)
+        self.message("  ".join(parts))
+
+    def message(self, text: str) -> None:
+        """A line of its own."""
+        self._console.print(text, highlight=False, soft_wrap=True)
 
 
 class LiveDisplay:
@@ -128,6 +132,10 @@ class LiveDisplay:
                 value = self._latest[name]
                 table.add_row(label, f"{value:,.0f}" if value == int(value) else f"{value:.3f}")
         self._live.update(Group(self._bar, table))
+
+    def message(self, text: str) -> None:
+        """A line above the panel."""
+        self._console.print(text, highlight=False)
 
 
 def _duration(seconds: float) -> str:

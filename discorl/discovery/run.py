@@ -134,6 +134,8 @@ class _Run:
 
     def _loop(self, stop: list[int]) -> None:
         config, discoverer = self.config, self.discoverer
+        if config.init != "random" and discoverer.step == 0:
+            self._evaluate()  # What it is to be better than.
         reports: list[MetaStepReport] = []
         started = time.perf_counter()
         while discoverer.step < config.meta_steps:
@@ -147,9 +149,7 @@ class _Run:
                 self._log(reports, seconds)
                 reports, started = [], time.perf_counter()
             if (config.eval_every and step % config.eval_every == 0) or last:
-                if self.leads:
-                    self._evaluate()
-                discoverer.group.wait()
+                self._evaluate()
                 started = time.perf_counter()
             if step % config.checkpoint_every == 0 or last or signum:
                 self._save(discoverer.checkpoint())
@@ -175,8 +175,15 @@ class _Run:
 
     def _evaluate(self) -> None:
         """Fresh agents on each environment; the best rule so far is kept."""
+        if self.leads:
+            self._evaluate_alone()
+        self.discoverer.group.wait()
+
+    def _evaluate_alone(self) -> None:
         rule = self.discoverer.rule.to(torch.float32)
         envs = list(dict.fromkeys(self.discoverer.env_of))
+        updates = self.config.eval_steps
+        self._say(f"evaluating the rule: {len(envs)} fresh agents, {updates:,} updates each")
         results = [evaluate_rule(rule, self.config, env) for env in envs]
         score = math.fsum(r.final_return for r in results) / len(results)
         entry = {
@@ -192,6 +199,12 @@ class _Run:
         assert self.writer is not None
         record = {f"eval/{r.env}": r.final_return for r in results}
         self.writer.write(self.discoverer.step, {"eval/fresh_agents": score, **record})
+        parts = ", ".join(f"{r.env} {r.final_return:.3f}" for r in results)
+        self._say(f"meta-step {self.discoverer.step}: fresh agents reach {score:.3f} ({parts})")
+
+    def _say(self, text: str) -> None:
+        if self.observer:
+            self.observer.message(text)
 
     def _save(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is not None:
@@ -220,7 +233,7 @@ class _Run:
         result: dict[str, Any] = {"meta_steps": discoverer.step, "folder": str(self.folder)}
         if self.leads:
             if not self.evaluations or self.evaluations[-1]["meta_step"] != discoverer.step:
-                self._evaluate()  # The run was told to end where it had stopped.
+                self._evaluate_alone()  # The run was told to end where it had stopped.
             last = self.evaluations[-1]
             best = max(self.evaluations, key=lambda e: e["score"])
             result |= {

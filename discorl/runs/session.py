@@ -41,6 +41,10 @@ class Observer(Protocol):
         """A record was written."""
         ...
 
+    def message(self, text: str) -> None:
+        """Something takes a while, or came out."""
+        ...
+
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:

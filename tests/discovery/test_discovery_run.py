@@ -24,6 +24,7 @@ from discorl.discovery.run import (
     summarise,
 )
 from discorl.errors import DiscorlError, UnknownNameError
+from discorl.files import read_json
 from discorl.rules.library import load_rule, save_rule
 from discorl.rules.meta_network import MetaNetworkSizes
 from discorl.runs.checkpoint import list_checkpoints, load_latest
@@ -94,6 +95,9 @@ class StopAt:
     def progress(self, progress):
         if progress.step == self.step:
             os.kill(os.getpid(), self.signum)
+
+    def message(self, text):
+        pass
 
 
 class Crash(Exception):
@@ -371,6 +375,14 @@ def test_fine_tuning_begins_exactly_with_the_rule(tiny_rule, tmp_path):
         torch.testing.assert_close(still.params[name], param, rtol=0, atol=1e-25)
     assert still.config == tiny_rule.config
     assert f"discovered from {path}" in still.provenance["origin"]
+
+
+def test_fine_tuning_knows_what_it_began_with(tiny_rule, tmp_path):
+    save_rule(tiny_rule, tmp_path / "rule.safetensors")
+    settings = config(init=str(tmp_path / "rule.safetensors"), meta_steps=2)
+    start_discovery(settings, tmp_path / "run")
+    steps = [e["meta_step"] for e in read_json(tmp_path / "run" / "evaluations.json")]
+    assert steps == [0, 2]
 
 
 def test_fine_tuning_goes_on_without_the_file_it_began_with(tiny_rule, tmp_path):
