@@ -6,8 +6,9 @@ import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import tyro
 from rich.console import Console
 
 from discorl.cli.__main__ import parse_command
@@ -42,7 +43,7 @@ class DiscoverCommand:
     """Run folder; by default a new one under runs/."""
     resume: Path | None = None
     """Go on with the run in this folder. Of the other flags only --meta-steps may be given."""
-    config_file: Path | None = None
+    config_file: Annotated[Path | None, tyro.conf.arg(aliases=["--config"])] = None
     """Take the flags' defaults from a run's config.json."""
     json: bool = False
     """Print the result as JSON on standard output, everything else on standard error."""

@@ -164,7 +164,15 @@ class Member:
         if not lifetimes:
             return 0
         weights = torch.tensor([1 / n for n in lifetimes], device=self.generator.device)
-        return lifetimes[int(torch.multinomial(weights, 1, generator=self.generator))]
+        lifetime = lifetimes[int(torch.multinomial(weights, 1, generator=self.generator))]
+        if self.lives > 1:
+            return lifetime
+        # First lives end at any time, lest all agents be young together again and again: a rule
+        # forgets how to treat the old ones meanwhile.
+        least = self.config.inner_steps
+        device = self.generator.device
+        drawn = torch.randint(least, lifetime + 1, (), generator=self.generator, device=device)
+        return int(drawn)
 
     def _act(self, length: int) -> Rollout:
         rollout, self.time_step = act(

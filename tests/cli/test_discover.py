@@ -180,7 +180,7 @@ def test_a_run_for_people_and_its_rule_in_training(inside, tmp_path):
 
 
 def test_a_configuration_file_restarts_the_run(inside, whole, tmp_path):
-    file = ["--config-file", whole[0] / "config.json"]
+    file = ["--config", whole[0] / "config.json"]
     code, _, err = inside("discover", *file, "--out", tmp_path / "again")
     assert code == 0, err
     assert_same_end(whole[0], tmp_path / "again")
