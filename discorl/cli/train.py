@@ -13,6 +13,7 @@ from rich.console import Console
 
 from discorl.cli.__main__ import parse_command
 from discorl.cli.display import watch
+from discorl.discovery.plots import is_discovery, plot_discovery
 from discorl.errors import DiscorlError
 from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
 from discorl.runs.session import Observer
@@ -134,7 +135,10 @@ class EvaluateCommand:
 
 @dataclass(frozen=True)
 class PlotCommand:
-    """Draw learning curves of one or more runs; seeds of one experiment become a band."""
+    """Draw learning curves of one or more runs; seeds of one experiment become a band.
+
+    Discovery runs are drawn with their fresh agents.
+    """
 
     folders: tyro.conf.Positional[tuple[Path, ...]]
     """Run folders."""
@@ -147,9 +151,12 @@ class PlotCommand:
         """Draw and say where."""
         if not self.folders:
             raise DiscorlError("plot: name one or more run folders")
-        curves = [read_curve(folder, self.metric) for folder in self.folders]
-        plot_curves(curves, self.out, self.metric)
-        Console().print(f"{len(curves)} runs drawn in {self.out}")
+        if self.metric == EPISODE_RETURN and all(is_discovery(f) for f in self.folders):
+            plot_discovery(list(self.folders), self.out)
+        else:
+            curves = [read_curve(folder, self.metric) for folder in self.folders]
+            plot_curves(curves, self.out, self.metric)
+        Console().print(f"{len(self.folders)} runs drawn in {self.out}")
         return 0
 
 

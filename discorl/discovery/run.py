@@ -20,6 +20,7 @@ from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.discoverer import AGENT_METRICS, Discoverer, MetaStepReport
 from discorl.discovery.distributed import join_group
 from discorl.discovery.evaluation import evaluate_rule
+from discorl.discovery.plots import EVALUATIONS_FILE, RETURN, plot_discovery
 from discorl.errors import DiscorlError
 from discorl.files import read_json, write_json
 from discorl.rules.disco import DiscoConfig, DiscoRule
@@ -34,13 +35,10 @@ from discorl.runs.folder import (
     read_settings,
     refuse_existing,
 )
-from discorl.runs.metrics import MetricsWriter, read_metrics
-from discorl.runs.plots import plot_curves, read_curve
+from discorl.runs.metrics import MetricsWriter
 from discorl.runs.session import Interrupted, Observer, Progress, stop_signals
 
 BEST_FILE = "best_rule.safetensors"
-EVALUATIONS_FILE = "evaluations.json"
-RETURN = "population/return"
 
 
 def start_discovery(
@@ -247,8 +245,7 @@ class _Run:
                 "best_meta_step": best["meta_step"],
             }
             write_json(self.folder / RESULT_FILE, result)
-            if any(RETURN in record for record in read_metrics(self.folder)):
-                plot_curves([read_curve(self.folder, RETURN)], self.folder / CURVE_FILE, RETURN)
+            plot_discovery([self.folder], self.folder / CURVE_FILE)
         return result
 
     def _earlier_evaluations(self) -> list[dict[str, Any]]:

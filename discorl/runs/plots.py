@@ -68,13 +68,21 @@ def plot_curves(curves: list[Curve], path: Path, metric: str = EPISODE_RETURN) -
     axes.set_ylabel(metric.rpartition("/")[2].replace("_", " "))
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", frameon=False, fontsize="small")
+    save_figure(figure, path)
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a matplotlib figure in the format of the path's suffix, and close it."""
+    from matplotlib import pyplot as plt
+
     suffix = path.suffix.lstrip(".") or "png"
     formats = figure.canvas.get_supported_filetypes()
-    if suffix not in formats:
+    try:
+        if suffix not in formats:
+            raise DiscorlError(f"{path}: cannot draw '{suffix}'; use one of {', '.join(formats)}")
+        write_atomically(path, lambda p: figure.savefig(p, format=suffix, dpi=140))
+    finally:
         plt.close(figure)
-        raise DiscorlError(f"{path}: cannot draw '{suffix}'; use one of {', '.join(formats)}")
-    write_atomically(path, lambda p: figure.savefig(p, format=suffix, dpi=140))
-    plt.close(figure)
 
 
 def _experiments(curves: list[Curve]) -> dict[str, list[Curve]]:

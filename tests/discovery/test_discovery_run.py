@@ -115,7 +115,7 @@ class CrashAt(StopAt):
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
     """Drawing is slow; the run of `whole`, which is made before, has one."""
-    monkeypatch.setattr(run_module, "plot_curves", lambda *_: None)
+    monkeypatch.setattr(run_module, "plot_discovery", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -507,11 +507,10 @@ def test_check_finite_is_silent_on_sound_reports(tiny_rule):
 
 
 def test_a_run_in_which_no_episode_ends_ends_well(tmp_path):
-    """No return, no curve; the evaluation plays long enough to have one."""
+    """The population has no return; the evaluation plays long enough to have one."""
     settings = config(envs=("catch:rows=31,columns=3",), meta_steps=1, agents=1, eval_steps=8)
     result = start_discovery(settings, tmp_path / "run")
     assert -1 <= result["fresh_agents_return"] <= 1
-    assert not (tmp_path / "run" / "curve.png").exists()
 
 
 def test_the_default_settings_are_the_notebooks():

@@ -1,0 +1,57 @@
+"""Discovery as a picture: how the population does, and what the rule does for fresh agents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from discorl.files import read_json
+from discorl.runs.metrics import read_metrics
+from discorl.runs.plots import save_figure
+
+RETURN = "population/return"
+EVALUATIONS_FILE = "evaluations.json"
+
+
+def is_discovery(folder: Path) -> bool:
+    """Whether the folder is a discovery run's."""
+    return (folder / EVALUATIONS_FILE).exists()
+
+
+def plot_discovery(folders: list[Path], path: Path) -> None:
+    """Left, over meta-steps: the population, and fresh agents at the end of their lives. Right:
+    the lives of the fresh agents of each run's best rule, a line for each environment."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4), layout="constrained")
+    for index, folder in enumerate(folders):
+        color = f"C{index}"
+        _plot_population(left, folder, color)
+        best = max(read_json(folder / EVALUATIONS_FILE), key=lambda e: e["score"])
+        label = f"{folder.name}, rule of meta-step {best['meta_step']}"
+        for number, agent in enumerate(best["agents"]):
+            updates, returns = np.array(agent["curve"], dtype=float).T
+            right.plot(updates, returns, color=color, alpha=0.7, label=None if number else label)
+    left.plot([], [], "ko", label="fresh agents at the end of their lives")
+    left.plot([], [], "k-", alpha=0.6, label="population")
+    left.set(xlabel="meta-steps", ylabel="return")
+    right.set(xlabel="updates of a fresh agent", ylabel="return")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False, fontsize="small")
+    save_figure(figure, path)
+
+
+def _plot_population(axes: Any, folder: Path, color: str) -> None:
+    points = [(r["step"], r[RETURN]) for r in read_metrics(folder) if RETURN in r]
+    if points:
+        steps, returns = np.array(points, dtype=float).T
+        axes.plot(steps, returns, color=color, alpha=0.6)
+    evaluations = read_json(folder / EVALUATIONS_FILE)
+    steps = [e["meta_step"] for e in evaluations]
+    axes.plot(steps, [e["score"] for e in evaluations], "o", color=color)
