@@ -114,11 +114,10 @@ class TestLifetimes:
         assert ages == [(2, 2), (2, 4), (3, 2), (3, 4), (4, 2)]
         assert int(member.state.optimiser.count) == 2
 
-    def test_first_lives_end_at_any_time(self, tiny_rule):
-        """So that births do not fall together."""
-        first = {make_member(tiny_rule, i, lifetimes=(50,)).lifetime for i in range(30)}
+    def test_first_lives_are_long_and_end_apart(self, tiny_rule):
+        first = {make_member(tiny_rule, i, lifetimes=(4, 50)).lifetime for i in range(30)}
         assert len(first) > 10
-        assert min(first) >= 2
+        assert min(first) >= 25
         assert max(first) <= 50
 
     def test_a_life_never_exceeds_its_time(self, tiny_rule):
