@@ -105,6 +105,9 @@ _INITIAL_STD = {
     "policy_target.out": 0.3,
     "gate": 1.0,
 }
+_ALIVE = ("action_net.1", "meta.action_net.1")
+"""Layers of a few ReLUs through which all that is known of an action goes. They start with biases
+of one: with the published zeros, some random rules cannot tell actions apart and never learn to."""
 
 
 def initial_params(sizes: MetaNetworkSizes, generator: torch.Generator) -> dict[str, Tensor]:
@@ -113,6 +116,8 @@ def initial_params(sizes: MetaNetworkSizes, generator: torch.Generator) -> dict[
     for name, (fan_in, fan_out) in sizes.layers().items():
         weights, biases = initial_linear(fan_in, fan_out, generator, _INITIAL_STD.get(name))
         params[f"{name}.w"], params[f"{name}.b"] = weights, biases
+    for name in _ALIVE:
+        params[f"{name}.b"].fill_(1)
     return params
 
 

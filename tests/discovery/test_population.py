@@ -11,8 +11,10 @@ from discorl.discovery.config import DiscoverConfig, deal_environments
 from discorl.discovery.discoverer import Discoverer
 from discorl.discovery.member import Member
 from discorl.errors import DiscorlError
+from discorl.learner import rule_targets
 from discorl.optim import ClippedAdam, Schedule, global_norm
 from discorl.replay import concatenate, first_trajectories
+from discorl.rules.disco import DiscoRule
 from discorl.training.actor import Episode
 from discorl.tree import flatten
 
@@ -468,3 +470,16 @@ def test_a_checkpoint_of_another_run_is_refused(tiny_rule):
     for other in (config(agents=2), config(agents=1, widths=(9,))):
         with pytest.raises(DiscorlError, match="does not fit this run"):
             Discoverer(other, tiny_rule).restore(discoverer.checkpoint())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_random_rule_tells_a_newborns_actions_apart(seed):
+    """Or it would never learn to: all that it knows of an action goes through a few ReLUs."""
+    rule = DiscoRule.random(seed=seed)
+    member = make_member(rule)
+    rollout = member._act(5)
+    outputs = member.learner.agent.outputs(member.state.params, rollout.observations)
+    targets, _ = rule_targets(
+        member.state, rollout, outputs, rule, member.learner.agent, differentiable=False
+    )
+    assert targets.policy.std(dim=-1).max() > 1e-6
