@@ -163,16 +163,7 @@ class Member:
         lifetimes = self.config.lifetimes
         if not lifetimes:
             return 0
-        device = self.generator.device
-        if self.lives == 1:
-            # First lives are long, because a random rule moves only old agents enough to learn
-            # from it; and they end apart, because while all are young a rule forgets the old.
-            longest = max(lifetimes)
-            least = max(longest // 2, self.config.inner_steps)
-            return int(
-                torch.randint(least, longest + 1, (), generator=self.generator, device=device)
-            )
-        weights = torch.tensor([1 / n for n in lifetimes], device=device)
+        weights = torch.tensor([1 / n for n in lifetimes], device=self.generator.device)
         return lifetimes[int(torch.multinomial(weights, 1, generator=self.generator))]
 
     def _act(self, length: int) -> Rollout:
