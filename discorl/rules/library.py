@@ -84,6 +84,12 @@ RULES: dict[str, WrittenRule | StoredRule] = {
             hub_repository="Asystemoffields/disco-103",
         ),
     ),
+    "sprout": StoredRule(
+        kind="discovered",
+        file_name="sprout.safetensors",
+        sha256="88c54ba3b7f959de9616442c802d9fb99a49155e2c6008ba5f8534bb61b2dab3",
+        provenance={"origin": "discovered with discorl; docs/sprout.md says how"},
+    ),
     "actor_critic": WrittenRule("hand-written", ActorCritic),
     "policy_gradient": WrittenRule("hand-written", PolicyGradient),
 }

@@ -29,6 +29,22 @@ _DISCOVERED = {
 """A newborn agent that is sure that nothing is worth anything learns twice as fast: the
 published initialisation makes its first values noise many times larger than the rewards."""
 
+_SPROUT = {
+    "learning_rate": 0.005,
+    "torso": (64, 64),
+    "activate_torso": True,
+    "model_size": 64,
+    "head_hidden": 64,
+    "value_width": 1.0,
+    "action_head_std": 0.001,
+    "num_envs": 32,
+    "rollout_length": 16,
+    "batch_size": 32,
+    "replay_capacity": 32,
+    "replay_fraction": 0.0,
+}
+"""As the agents lived that it was discovered with."""
+
 _PRESETS: dict[tuple[PresetName, bool], dict[str, Any]] = {
     ("published", True): {},
     ("published", False): _PUBLISHED_ACTOR_CRITIC,
@@ -47,5 +63,8 @@ def make_config(
     """A run's configuration: the preset for this rule, with the given settings over it."""
     if preset not in get_args(PresetName):
         raise UnknownNameError("preset", preset, get_args(PresetName))
-    values = {**_PRESETS[preset, is_discovered(rule)], **settings}
+    values = _PRESETS[preset, is_discovered(rule)]
+    if rule == "sprout" and preset == "default":
+        values = _SPROUT
+    values = {**values, **settings}
     return TrainConfig.from_json({"env": env, "rule": rule, **values})
