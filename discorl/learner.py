@@ -14,6 +14,7 @@ from torch import Tensor
 
 from discorl.agents.base import Agent
 from discorl.errors import DiscorlError
+from discorl.gradients import leaves, vector_jacobian
 from discorl.layers import Params
 from discorl.optim import AdamState, ClippedAdam, apply_updates, global_norm
 from discorl.rollout import AgentOutputs, Rollout, TakenOutputs
@@ -128,7 +129,7 @@ def learner_update(
 ) -> LearnerUpdate:
     """`learner_step`, and all that it computed on the way."""
     carries = differentiable and any(p.requires_grad for p in state.params.values())
-    params = state.params if carries else _leaves(state.params)
+    params = state.params if carries else leaves(state.params)
     outputs, taken = agent.learn(params, rollout.observations, rollout.actions[:-1], carries)
     targets, rule_state = rule_targets(state, rollout, outputs, rule, agent, differentiable)
     if differentiable:
@@ -136,11 +137,11 @@ def learner_update(
         # parameters too, count as constants in the update, though not beyond it.
         heads = tree_map(_view, taken)
         loss, metrics = masked_loss(heads, targets, rollout, rule)
-        by_heads = _gradients(loss, flatten(heads), create_graph=True)
-        grads = _vector_jacobian(flatten(taken), by_heads, params)
+        by_heads = vector_jacobian({"loss": loss}, flatten(heads), create_graph=True)
+        grads = vector_jacobian(flatten(taken), params, by_heads, create_graph=True)
     else:
         loss, metrics = masked_loss(taken, targets, rollout, rule)
-        grads = _gradients(loss, params)
+        grads = vector_jacobian({"loss": loss}, params)
     with torch.set_grad_enabled(differentiable):
         new_state, updates = apply_gradients(state, grads, rule_state, rule, optimiser)
     with torch.no_grad():
@@ -199,36 +200,8 @@ def apply_gradients(
     return new_state, updates
 
 
-def _leaves(params: Params) -> dict[str, Tensor]:
-    return {name: p.detach().requires_grad_() for name, p in params.items()}
-
-
 def _view(tensor: Tensor) -> Tensor:
     return tensor.view_as(tensor)
-
-
-def _gradients(loss: Tensor, inputs: Params, create_graph: bool = False) -> dict[str, Tensor]:
-    grads = torch.autograd.grad(
-        loss,
-        list(inputs.values()),
-        create_graph=create_graph,
-        allow_unused=True,
-        materialize_grads=True,
-    )
-    return dict(zip(inputs, grads, strict=True))
-
-
-def _vector_jacobian(heads: Params, by_heads: Params, params: Params) -> dict[str, Tensor]:
-    """Derivatives by the parameters, given those by the heads; differentiable."""
-    grads = torch.autograd.grad(
-        list(heads.values()),
-        list(params.values()),
-        [by_heads[name] for name in heads],
-        create_graph=True,
-        allow_unused=True,
-        materialize_grads=True,
-    )
-    return dict(zip(params, grads, strict=True))
 
 
 def _follow(

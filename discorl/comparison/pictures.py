@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from discorl.comparison.summary import Group, Summary
-from discorl.files import write_atomically
+from discorl.runs.plots import pyplot, save_figure
 
 _COLUMNS = 3
 
@@ -17,7 +17,7 @@ _COLUMNS = 3
 def plot_learning(summary: Summary, path: Path) -> None:
     """A panel an environment: each rule's mean return over seeds, and a band from least to
     greatest. Dotted lines are the returns of scores 0 and 1."""
-    plt = _pyplot()
+    plt = pyplot()
     envs = summary.config.envs
     columns = min(len(envs), _COLUMNS)
     rows = math.ceil(len(envs) / columns)
@@ -36,12 +36,12 @@ def plot_learning(summary: Summary, path: Path) -> None:
     figure.legend(
         lines, summary.config.rules, loc="outside lower center", frameon=False, fontsize="small"
     )
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def plot_scores(summary: Summary, path: Path) -> None:
     """A bar a rule: its interquartile mean, and the interval around it."""
-    plt = _pyplot()
+    plt = pyplot()
     rules = summary.config.rules
     figure, axes = plt.subplots(figsize=(7, 0.5 * len(rules) + 1.2), layout="constrained")
     for index, rule in enumerate(rules):
@@ -53,7 +53,7 @@ def plot_scores(summary: Summary, path: Path) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("interquartile mean of scores, 95% interval")
     axes.grid(axis="x", alpha=0.3)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _plot_panel(axes: Any, summary: Summary, env: str) -> None:
@@ -83,17 +83,3 @@ def _plot_group(axes: Any, group: Group, colour: str) -> None:
 
 def _colour(index: int) -> str:
     return f"C{index}"
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    return pyplot
-
-
-def _save(figure: Any, path: Path) -> None:
-    write_atomically(path, lambda p: figure.savefig(p, format="png", dpi=140))
-    _pyplot().close(figure)

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from discorl.agents.network import NetworkConfig
 from discorl.discovery.meta_gradient import Mode
 from discorl.discovery.value_function import ValueConfig
 from discorl.errors import DiscorlError
@@ -122,6 +123,18 @@ class DiscoverConfig:
             raise DiscorlError("--lifetimes: expected at least --inner-steps updates each")
         if not 0 <= self.replay_fraction <= 1:
             raise DiscorlError("--replay-fraction: expected a number from 0 to 1")
+
+    def network(self, index: int) -> NetworkConfig:
+        """The part that shapes the network of an agent."""
+        width = self.widths[index % len(self.widths)]
+        return NetworkConfig(
+            torso=(width, width),
+            activate_torso=self.activate_torso,
+            model_size=self.model_size,
+            head_hidden=self.head_hidden,
+            action_head_std=self.action_head_std,
+            value_width=self.value_width,
+        )
 
     @property
     def value(self) -> ValueConfig:

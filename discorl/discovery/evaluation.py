@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from discorl.discovery.config import DiscoverConfig
 from discorl.envs.families import resolve_environment
@@ -31,7 +31,6 @@ class RuleEvaluation:
 
 def evaluation_config(config: DiscoverConfig, env: str, seed: int) -> TrainConfig:
     """A fresh agent lives as the population's do: same network, same way of learning."""
-    width = config.widths[0]
     return TrainConfig(
         env=resolve_environment(env, _SEED_OFFSET + seed),
         rule="the rule under evaluation",
@@ -43,13 +42,8 @@ def evaluation_config(config: DiscoverConfig, env: str, seed: int) -> TrainConfi
         replay_capacity=config.num_envs,
         replay_fraction=0.0,
         learning_rate=config.learning_rate,
-        torso=(width, width),
-        activate_torso=config.activate_torso,
-        model_size=config.model_size,
-        head_hidden=config.head_hidden,
-        action_head_std=config.action_head_std,
-        value_width=config.value_width,
         device=config.device,
+        **asdict(config.network(0)),
     )
 
 

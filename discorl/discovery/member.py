@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from discorl.agents.network import Network, NetworkConfig
+from discorl.agents.network import Network
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.meta_gradient import MetaGradient, meta_gradient
 from discorl.discovery.value_function import ValueFunction, ValueState
@@ -144,15 +144,7 @@ class Member:
         self.env = make_environment(env, config.num_envs, config.device)
         self.time_step = self.env.reset(seed)
         self.tracker = EpisodeTracker(config.num_envs)
-        width = config.widths[self.index % len(config.widths)]
-        network = NetworkConfig(
-            torso=(width, width),
-            activate_torso=config.activate_torso,
-            model_size=config.model_size,
-            head_hidden=config.head_hidden,
-            action_head_std=config.action_head_std,
-            value_width=config.value_width,
-        )
+        network = config.network(self.index)
         heads = self.rule.heads(self.env.num_actions)
         agent = Network.mlp(self.env.observation_shape, heads, network)
         self.learner = Learner(agent, self.rule, ClippedAdam(Schedule(config.learning_rate)))

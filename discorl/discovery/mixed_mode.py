@@ -26,6 +26,7 @@ from discorl.discovery.meta_loss import (
     validation_loss,
 )
 from discorl.discovery.value_function import ValueState
+from discorl.gradients import leaves, vector_jacobian
 from discorl.learner import LearnerState, apply_gradients, masked_loss, rule_targets
 from discorl.rollout import Rollout
 from discorl.rules.disco import DiscoState, DiscoTargets
@@ -84,10 +85,10 @@ def _final_cotangent(
     problem: MetaProblem, state: LearnerState, value_state: ValueState
 ) -> tuple[Cotangent, dict[str, Tensor]]:
     """The validation loss depends on the final parameters alone."""
-    params = _leaves(state.params)
+    params = leaves(state.params)
     with torch.enable_grad():
         loss, metrics = validation_loss(problem, params, value_state)
-        by_params = _vjp({"loss": loss}, {"loss": torch.ones_like(loss)}, params)
+        by_params = vector_jacobian({"loss": loss}, params)
     zeros = {name: torch.zeros_like(p) for name, p in params.items()}
     rnn = state.rule.rnn
     zero_rnn = (torch.zeros_like(rnn.hidden), torch.zeros_like(rnn.cell))
@@ -122,7 +123,7 @@ def _backward(
         cotangents = by_targets | {"hidden": after.hidden, "cell": after.cell}
         cotangents["regulariser"] = torch.ones_like(regulariser)
         inputs = _group(rule=problem.rule_params) | (_state_inputs(leaf) if by_state else {})
-        groups = _ungroup(_vjp(results, cotangents, inputs))
+        groups = _ungroup(vector_jacobian(results, inputs, cotangents))
     if not by_state:
         return after, groups["rule"]
     before = Cotangent(
@@ -140,7 +141,7 @@ def _through_optimiser(
 ) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
     """Derivatives by the agent's gradient, and by what the optimiser reads beside it."""
     leaf = _leaf_state(state)
-    leaf_grads = _leaves(grads)
+    leaf_grads = leaves(grads)
     learner = problem.learner
     with torch.enable_grad():
         new, _ = apply_gradients(leaf, leaf_grads, state.rule, learner.rule, learner.optimiser)
@@ -158,7 +159,7 @@ def _through_optimiser(
             target_params=leaf.target_params,
             first=leaf.optimiser.first,
         )
-        groups = _ungroup(_vjp(results, cotangents, inputs))
+        groups = _ungroup(vector_jacobian(results, inputs, cotangents))
     return groups["grads"], groups
 
 
@@ -173,8 +174,8 @@ def _through_gradient(
     """Products of the direction `by_grads` with the second derivatives of the agent's loss:
     by the parameters twice (if `by_state`), and by the parameters and the targets."""
     learner = problem.learner
-    params = _leaves(state.params) if by_state else state.params
-    leaf_targets = _leaves({name: getattr(targets, name) for name in _TARGETS})
+    params = leaves(state.params) if by_state else state.params
+    leaf_targets = leaves({name: getattr(targets, name) for name in _TARGETS})
     free: Any = leaf_targets
     targets = replace(tree_map(torch.Tensor.detach, targets), **free)
     with forward_ad.dual_level():
@@ -182,7 +183,7 @@ def _through_gradient(
         taken = learner.agent.taken(dual, rollout.observations, rollout.actions[:-1])
         loss, _ = masked_loss(taken, targets, rollout, learner.rule)
         inputs = _group(targets=leaf_targets) | (_group(params=params) if by_state else {})
-        gradient = _vjp({"loss": loss}, {"loss": torch.ones_like(loss)}, inputs)
+        gradient = vector_jacobian({"loss": loss}, inputs)
         tangents = {name: _tangent(g) for name, g in gradient.items()}
     groups = _ungroup(tangents)
     return groups.get("params", {}), groups["targets"]
@@ -197,11 +198,11 @@ def _leaf_state(state: LearnerState) -> LearnerState:
     """The same state, with what carries meta-gradient as leaves of a new graph."""
     assert state.target_params is not None
     assert isinstance(state.rule, DiscoState)
-    rnn = MetaRNNState(**_leaves({"hidden": state.rule.rnn.hidden, "cell": state.rule.rnn.cell}))
+    rnn = MetaRNNState(**leaves({"hidden": state.rule.rnn.hidden, "cell": state.rule.rnn.cell}))
     return LearnerState(
-        params=_leaves(state.params),
-        target_params=_leaves(state.target_params),
-        optimiser=replace(state.optimiser, first=_leaves(state.optimiser.first)),
+        params=leaves(state.params),
+        target_params=leaves(state.target_params),
+        optimiser=replace(state.optimiser, first=leaves(state.optimiser.first)),
         rule=replace(state.rule, rnn=rnn),
     )
 
@@ -211,25 +212,6 @@ def _state_inputs(leaf: LearnerState) -> dict[str, Tensor]:
     assert leaf.target_params is not None
     rnn = {"hidden": leaf.rule.rnn.hidden, "cell": leaf.rule.rnn.cell}
     return _group(params=leaf.params, target_params=leaf.target_params, rnn=rnn)
-
-
-def _leaves(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: t.detach().requires_grad_() for name, t in tensors.items()}
-
-
-def _vjp(
-    results: Mapping[str, Tensor], cotangents: Mapping[str, Tensor], inputs: dict[str, Tensor]
-) -> dict[str, Tensor]:
-    """Derivatives of the sum of results times cotangents by the inputs; zero where there is
-    none."""
-    gradients = torch.autograd.grad(
-        list(results.values()),
-        list(inputs.values()),
-        [cotangents[name] for name in results],
-        allow_unused=True,
-        materialize_grads=True,
-    )
-    return dict(zip(inputs, gradients, strict=True))
 
 
 def _group(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from discorl.files import read_json
 from discorl.runs.metrics import read_metrics
-from discorl.runs.plots import save_figure
+from discorl.runs.plots import pyplot, save_figure
 
 RETURN = "population/return"
 EVALUATIONS_FILE = "evaluations.json"
@@ -23,16 +23,15 @@ def is_discovery(folder: Path) -> bool:
 def plot_discovery(folders: list[Path], path: Path) -> None:
     """Left, over meta-steps: the population, and fresh agents at the end of their lives. Right:
     the lives of the fresh agents of each run's best rule, a line for each environment."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4), layout="constrained")
     for index, folder in enumerate(folders):
         color = f"C{index}"
+        evaluations = read_json(folder / EVALUATIONS_FILE)
         _plot_population(left, folder, color)
-        best = max(read_json(folder / EVALUATIONS_FILE), key=lambda e: e["score"])
+        scores = [(e["meta_step"], e["score"]) for e in evaluations]
+        left.plot(*zip(*scores, strict=True), "o", color=color)
+        best = max(evaluations, key=lambda e: e["score"])
         label = f"{folder.name}, rule of meta-step {best['meta_step']}"
         for number, agent in enumerate(best["agents"]):
             updates, returns = np.array(agent["curve"], dtype=float).T
@@ -52,6 +51,3 @@ def _plot_population(axes: Any, folder: Path, color: str) -> None:
     if points:
         steps, returns = np.array(points, dtype=float).T
         axes.plot(steps, returns, color=color, alpha=0.6)
-    evaluations = read_json(folder / EVALUATIONS_FILE)
-    steps = [e["meta_step"] for e in evaluations]
-    axes.plot(steps, [e["score"] for e in evaluations], "o", color=color)

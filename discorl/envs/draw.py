@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from discorl.envs.registry import make_environment
-from discorl.files import write_atomically
+from discorl.runs.plots import pyplot, save_figure
 
 _FRAMES = 6
 _EPISODES = 150
@@ -48,11 +48,7 @@ class Frame:
 
 def draw_environment(spec: str, path: Path) -> None:
     """Write the frames of one episode as a picture; the suffix of the path is the format."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     frames = _choose(max((play_episode(spec, seed) for seed in range(_EPISODES)), key=_events))
     size = (_WIDTH * _FRAMES, _TITLE + _WIDTH * _aspect(frames[0].observation))
     figure, row = plt.subplots(1, _FRAMES, figsize=size, layout="constrained")
@@ -66,9 +62,7 @@ def draw_environment(spec: str, path: Path) -> None:
         # Zero is added because a return that rounds to it may be negative.
         title = f"step {frame.time}{', last' * frame.last}\nreturn {round(frame.total, 2) + 0:.2f}"
         axes.set_title(title, fontsize=7)
-    suffix = path.suffix.lstrip(".") or "png"
-    write_atomically(path, lambda p: figure.savefig(p, format=suffix, dpi=100))
-    plt.close(figure)
+    save_figure(figure, path, dpi=100)
 
 
 def play_episode(spec: str, seed: int) -> list[Frame]:

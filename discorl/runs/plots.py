@@ -56,11 +56,7 @@ def read_curve(folder: Path, metric: str = EPISODE_RETURN) -> Curve:
 
 def plot_curves(curves: list[Curve], path: Path, metric: str = EPISODE_RETURN) -> None:
     """One line an experiment: the mean over its seeds, and a band from least to greatest."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     for label, group in _experiments(curves).items():
         _plot_group(axes, label, group)
@@ -71,18 +67,26 @@ def plot_curves(curves: list[Curve], path: Path, metric: str = EPISODE_RETURN) -
     save_figure(figure, path)
 
 
-def save_figure(figure: Any, path: Path) -> None:
-    """Write a matplotlib figure in the format of the path's suffix, and close it."""
+def pyplot() -> Any:
+    """Matplotlib's, drawing to files; it is slow to import, so only what draws asks for it."""
+    import matplotlib
+
+    matplotlib.use("agg")
     from matplotlib import pyplot as plt
 
+    return plt
+
+
+def save_figure(figure: Any, path: Path, dpi: int = 140) -> None:
+    """Write a figure in the format of the path's suffix, and close it."""
     suffix = path.suffix.lstrip(".") or "png"
     formats = figure.canvas.get_supported_filetypes()
     try:
         if suffix not in formats:
             raise DiscorlError(f"{path}: cannot draw '{suffix}'; use one of {', '.join(formats)}")
-        write_atomically(path, lambda p: figure.savefig(p, format=suffix, dpi=140))
+        write_atomically(path, lambda p: figure.savefig(p, format=suffix, dpi=dpi))
     finally:
-        plt.close(figure)
+        pyplot().close(figure)
 
 
 def _experiments(curves: list[Curve]) -> dict[str, list[Curve]]:

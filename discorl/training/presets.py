@@ -53,6 +53,9 @@ _PRESETS: dict[tuple[PresetName, bool], dict[str, Any]] = {
 }
 """(preset, whether the rule is a discovered one) -> what differs from `TrainConfig`."""
 
+_OF_RULE: dict[tuple[PresetName, str], dict[str, Any]] = {("default", "sprout"): _SPROUT}
+"""(preset, rule) -> the same for rules with settings of their own."""
+
 
 def make_config(
     env: str = TrainConfig.env,
@@ -63,8 +66,6 @@ def make_config(
     """A run's configuration: the preset for this rule, with the given settings over it."""
     if preset not in get_args(PresetName):
         raise UnknownNameError("preset", preset, get_args(PresetName))
-    values = _PRESETS[preset, is_discovered(rule)]
-    if rule == "sprout" and preset == "default":
-        values = _SPROUT
+    values = _OF_RULE.get((preset, rule), _PRESETS[preset, is_discovered(rule)])
     values = {**values, **settings}
     return TrainConfig.from_json({"env": env, "rule": rule, **values})
