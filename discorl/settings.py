@@ -17,7 +17,8 @@ def flag(name: str) -> str:
 def check_least(config: object, least: Mapping[str, int]) -> None:
     """Raise DiscorlError, naming the flag, where a field is below its least value."""
     for name, value in least.items():
-        if getattr(config, name) < value:
+        given = getattr(config, name)
+        if given is not None and given < value:
             raise DiscorlError(f"{flag(name)}: expected at least {value}")
 
 

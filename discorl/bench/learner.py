@@ -16,6 +16,7 @@ import torch
 
 from discorl.bench.machine import MatrixProduct, Stopwatch, peak_memory, run_worker
 from discorl.bench.peer import Peer
+from discorl.replay import concatenate
 from discorl.rollout import Rollout
 from discorl.rules.disco import DiscoRule
 from discorl.runtime import tune_process
@@ -57,7 +58,7 @@ def bench_learner(
         "eager_over_limit": seconds["eager"] / limit,
         "actor_env_steps_per_second": env_steps / seconds["acting"],
         "acting_share_of_step": seconds["acting"] / (seconds["acting"] + seconds["eager"]),
-        "replay_bytes_per_step": trainer.replay.spec.bytes_per_step(),
+        "replay_bytes_per_step": _replay_bytes(trainer),
         "peak_memory_mib": run_worker("discorl.bench.learner", "ours", str(weights)),
     }
     if with_compile:
@@ -90,9 +91,13 @@ def _experience(rule: DiscoRule) -> tuple[Trainer, Rollout]:
     """A trainer at the published setting, and a batch of what its agent lives through."""
     trainer = Trainer(TrainConfig(rule=rule.name), rule)
     acts = _actor(trainer)
-    while trainer.replay.size < trainer.config.batch_size:
-        trainer.replay.add(acts())
-    return trainer, trainer.replay.sample(trainer.config.batch_size, trainer.generator)
+    batch = [acts() for _ in range(trainer.config.batch // trainer.config.num_envs)]
+    return trainer, concatenate(batch)
+
+
+def _replay_bytes(trainer: Trainer) -> int:
+    assert trainer.replay is not None, "the published setting replays"
+    return trainer.replay.spec.bytes_per_step()
 
 
 def _stepper(trainer: Trainer, batch: Rollout, compiled: bool) -> Callable[[], object]:

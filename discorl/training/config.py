@@ -21,7 +21,7 @@ class TrainConfig:
 
     env: tyro.conf.Positional[str] = "catch"
     """Environment, with settings after a colon: catch:rows=10,columns=7."""
-    rule: str = "actor_critic"
+    rule: str = "sprout"
     """Update rule: a name from `discorl rules list`, or a rule file."""
     steps: int = 1000
     """Training steps: each is one rollout and, once a batch is stored, one update."""
@@ -32,10 +32,11 @@ class TrainConfig:
     """Copies of the environment that act at once."""
     rollout_length: int = 29
     """Steps each copy acts for between updates; the learner sees one transition less."""
-    batch_size: int = 64
-    """Trajectories in an update."""
+    batch_size: int | None = 64
+    """Trajectories in an update; None takes the newest of every copy, and replayed ones with
+    them by their share."""
     replay_capacity: int = 1024
-    """Trajectories kept for replay, first in, first out."""
+    """Trajectories kept for replay, first in, first out; none if none are drawn."""
     replay_fraction: float = 1.0
     """Share of a batch drawn from replay; the rest is the newest rollout."""
 
@@ -95,14 +96,21 @@ class TrainConfig:
         return NetworkConfig(**{f.name: getattr(self, f.name) for f in fields(NetworkConfig)})
 
     @property
+    def batch(self) -> int:
+        """Trajectories in an update."""
+        if self.batch_size is not None:
+            return self.batch_size
+        return round(self.num_envs / (1 - self.replay_fraction))
+
+    @property
     def fresh_trajectories(self) -> int:
         """How many trajectories of a batch are the newest ones."""
-        return round((1 - self.replay_fraction) * self.batch_size)
+        return round((1 - self.replay_fraction) * self.batch)
 
     @property
     def replayed_trajectories(self) -> int:
         """How many trajectories of a batch are drawn from replay."""
-        return self.batch_size - self.fresh_trajectories
+        return self.batch - self.fresh_trajectories
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for `config.json`."""
@@ -118,17 +126,22 @@ class TrainConfig:
             raise DiscorlError(f"a setting has a value of the wrong type: {error}") from error
 
     def _check_batch(self) -> None:
+        if self.batch_size is None and self.replay_fraction == 1:
+            raise DiscorlError(
+                "--batch-size: say how many trajectories an update takes if all come from replay"
+            )
         if self.fresh_trajectories > self.num_envs:
             raise DiscorlError(
-                f"--replay-fraction {self.replay_fraction} of a batch of {self.batch_size} wants "
+                f"--replay-fraction {self.replay_fraction} of a batch of {self.batch} wants "
                 f"{self.fresh_trajectories} new trajectories a step, but {self.num_envs} "
                 "environments give one each: raise --num-envs or --replay-fraction, or lower "
                 "--batch-size"
             )
-        if self.replay_capacity < max(self.replayed_trajectories, self.num_envs):
+        replayed = self.replayed_trajectories
+        if replayed and self.replay_capacity < max(replayed, self.num_envs):
             raise DiscorlError(
                 f"--replay-capacity {self.replay_capacity}: expected room for a batch "
-                f"({self.replayed_trajectories}) and for one rollout ({self.num_envs})"
+                f"({replayed}) and for one rollout ({self.num_envs})"
             )
 
 

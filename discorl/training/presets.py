@@ -39,8 +39,7 @@ _SPROUT = {
     "action_head_std": 0.001,
     "num_envs": 32,
     "rollout_length": 16,
-    "batch_size": 32,
-    "replay_capacity": 32,
+    "batch_size": None,
     "replay_fraction": 0.0,
 }
 """As the agents lived that it was discovered with."""

@@ -231,14 +231,16 @@ def _notes(trainer: Trainer) -> list[str]:
     """What a person should know before the work begins."""
     config = trainer.config
     parameters = sum(p.numel() for p in trainer.state.params.values())
-    replay = trainer.replay
-    memory = replay.memory(replay.capacity, replay.length, replay.spec)
     notes = [
         f"{trainer.env.num_envs} x {config.env}, {trainer.env.num_actions} actions; "
-        f"network of {parameters:,} parameters",
-        f"replay of {replay.capacity} trajectories takes {memory / 2**20:.1f} MiB "
-        f"({replay.spec.bytes_per_step()} bytes a step)",
+        f"network of {parameters:,} parameters"
     ]
+    if (replay := trainer.replay) is not None:
+        memory = replay.memory(replay.capacity, replay.length, replay.spec)
+        notes.append(
+            f"replay of {replay.capacity} trajectories takes {memory / 2**20:.1f} MiB "
+            f"({replay.spec.bytes_per_step()} bytes a step)"
+        )
     if trainer.step:
         notes.append(f"going on from step {trainer.step}")
     return notes

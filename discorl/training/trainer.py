@@ -48,16 +48,7 @@ class Trainer:
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.state: LearnerState = self.learner.init(self.generator)
         self.time_step: TimeStep = self.env.reset(config.seed)
-        self.replay = Replay(
-            config.replay_capacity,
-            config.rollout_length,
-            ReplaySpec(
-                self.env.observation_shape,
-                self.time_step.observation.dtype,
-                self.env.num_actions,
-            ),
-            self.device,
-        )
+        self.replay = self._make_replay()
         self.tracker = EpisodeTracker(config.num_envs)
         self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
         self.step = 0
@@ -89,11 +80,12 @@ class Trainer:
             self.generator,
         )
         self._account(rollout)
-        self.replay.add(rollout)
+        if self.replay is not None:
+            self.replay.add(rollout)
         acted = time.perf_counter()
         self.seconds["acting"] += acted - started
         self.step += 1
-        if self.replay.size < self.config.replayed_trajectories:
+        if self.replay is not None and self.replay.size < self.config.replayed_trajectories:
             return None
         self.state, metrics = self.learner_step(self.state, self._batch(rollout))
         self.seconds["learning"] += time.perf_counter() - acted
@@ -128,7 +120,8 @@ class Trainer:
             self.state = unflatten(self.state, groups["learner"])
             self.time_step = unflatten(self.time_step, groups["time_step"])
             self.env.load_state_dict(groups["env"])
-            self.replay.load_state_dict(groups["replay"])
+            if self.replay is not None:
+                self.replay.load_state_dict(groups["replay"])
             self.tracker.load_state_dict(groups["tracker"])
             self.generator.set_state(groups["generator"]["state"])
             values = checkpoint.values
@@ -153,13 +146,21 @@ class Trainer:
         )
         return Learner(agent, self.rule, optimiser)
 
+    def _make_replay(self) -> Replay | None:
+        config = self.config
+        if not config.replayed_trajectories:
+            return None
+        observation = self.time_step.observation
+        spec = ReplaySpec(self.env.observation_shape, observation.dtype, self.env.num_actions)
+        return Replay(config.replay_capacity, config.rollout_length, spec, self.device)
+
     def _batch(self, rollout: Rollout) -> Rollout:
         """The newest trajectories and replayed ones, as the configuration mixes them."""
         config = self.config
         parts = []
         if config.fresh_trajectories:
             parts.append(first_trajectories(rollout, config.fresh_trajectories))
-        if config.replayed_trajectories:
+        if self.replay is not None:
             parts.append(self.replay.sample(config.replayed_trajectories, self.generator))
         return parts[0] if len(parts) == 1 else concatenate(parts)
 
@@ -174,14 +175,16 @@ class Trainer:
         self.recent.extend(episodes)
 
     def _tensors(self) -> dict[str, Any]:
-        return {
+        tensors = {
             "learner": self.state,
             "time_step": self.time_step,
             "env": self.env.state_dict(),
-            "replay": self.replay.state_dict(),
             "tracker": self.tracker.state_dict(),
             "generator": {"state": self.generator.get_state()},
         }
+        if self.replay is not None:
+            tensors["replay"] = self.replay.state_dict()
+        return tensors
 
 
 def _device(name: str) -> torch.device:

@@ -24,9 +24,10 @@ STEPS = 120
 SMALL = [
     *("--torso", "16", "16", "--model-size", "8", "--head-hidden", "8"),
     *("--batch-size", "8", "--num-envs", "2", "--rollout-length", "9", "--replay-capacity", "64"),
+    *("--replay-fraction", "1"),
     *("--checkpoint-every", "10", "--log-every", "5", "--eval-episodes", "5"),
 ]
-CATCH = ["train", "catch:rows=5,columns=5", *SMALL]
+CATCH = ["train", "catch:rows=5,columns=5", "--rule", "actor_critic", *SMALL]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 KILL_AT_SYNC = """
@@ -170,7 +171,7 @@ def test_a_run_for_people(inside, tmp_path):
 def test_a_discovered_rule_by_its_path(inside, tiny_rule, tmp_path):
     path = tmp_path / "mine.safetensors"
     save_rule(tiny_rule, path)
-    arguments = [*CATCH, "--rule", path, "--steps", 8, "--json"]
+    arguments = ["train", "catch:rows=5,columns=5", *SMALL, "--rule", path, "--steps", 8, "--json"]
     code, out, err = inside(*arguments, "--out", tmp_path / "run")
     assert code == 0, err
     assert json.loads(out)["rule"] == str(path)
@@ -419,9 +420,19 @@ def test_every_command_has_help(inside, command):
 
 
 def test_help_of_train_shows_the_preset_of_the_rule(inside):
-    _, out, _ = inside("train", "catch", "--help")
-    for word in ("--resume", "--learning-rate", "0.002", "64 32 32"):
-        assert word in out
+    for rule, words in {
+        "actor_critic": ("--resume", "--learning-rate", "0.002", "64 32 32"),
+        "sprout": ("0.005", "64 64"),
+    }.items():
+        _, out, _ = inside("train", "catch", "--rule", rule, "--help")
+        assert all(word in out for word in words)
+
+
+def test_the_rule_of_the_package_is_the_default(inside, tmp_path):
+    flags = ["--steps", 2, "--num-envs", 4, "--out", tmp_path / "run", "--eval-episodes", 2]
+    code, out, _ = inside("train", "catch:rows=4,columns=4", *flags)
+    assert code == 0
+    assert "sprout on catch:rows=4,columns=4, seed 0" in out
 
 
 def test_an_unknown_flag_is_refused(inside, tmp_path):

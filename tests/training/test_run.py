@@ -37,6 +37,7 @@ CLOCKS = ("time/",)
 def config(**settings):
     small = {
         "env": "catch:rows=5,columns=5",
+        "rule": "actor_critic",
         "steps": 30,
         "torso": (16, 16),
         "model_size": 8,

@@ -127,9 +127,7 @@ def test_learning_waits_for_a_batch():
     assert [r is None for r in records] == [True, True, True, False, False, False]
 
 
-@pytest.mark.parametrize(
-    ("fraction", "envs", "fresh"), [(1.0, 2, 0), (0.75, 2, 2), (0.5, 5, 4), (0.0, 8, 8)]
-)
+@pytest.mark.parametrize(("fraction", "envs", "fresh"), [(1.0, 2, 0), (0.75, 2, 2), (0.5, 5, 4)])
 def test_fresh_trajectories_are_in_the_batch(fraction, envs, fresh, monkeypatch):
     trainer = Trainer(config(replay_fraction=fraction, num_envs=envs), ACTOR_CRITIC)
     batches, rollouts = [], []
@@ -152,6 +150,25 @@ def test_fresh_trajectories_are_in_the_batch(fraction, envs, fresh, monkeypatch)
             matches = (stored == batch.logits[:, b : b + 1]).all(dim=2).all(dim=0)
             assert matches.any()
     assert len(batches) >= 5
+
+
+def test_without_replay_the_batch_is_the_newest_rollout(monkeypatch):
+    trainer = Trainer(config(replay_fraction=0.0, num_envs=5, batch_size=None), ACTOR_CRITIC)
+    assert trainer.replay is None
+    batches, step = [], trainer.learner_step
+    monkeypatch.setattr(
+        trainer, "learner_step", lambda state, batch: batches.append(batch) or step(state, batch)
+    )
+    assert all(metrics is not None for metrics in run(trainer, 3))
+    assert [batch.actions.shape for batch in batches] == [(9, 5)] * 3
+    assert not any(name.startswith("replay") for name in trainer.checkpoint().tensors)
+
+
+def test_a_batch_of_no_size_is_all_new_trajectories_and_their_share_of_old_ones():
+    both = config(replay_fraction=0.75, num_envs=2, batch_size=None)
+    assert (both.batch, both.fresh_trajectories, both.replayed_trajectories) == (8, 2, 6)
+    with pytest.raises(DiscorlError, match="--batch-size: say how many"):
+        config(replay_fraction=1.0, batch_size=None)
 
 
 def test_the_batch_must_be_possible():
