@@ -1,6 +1,7 @@
 """Train agents with discovered reinforcement-learning rules, and discover new ones."""
 
-from discorl.agents.network import Network, NetworkConfig
+from discorl.agents.config import NetworkConfig
+from discorl.agents.network import Network
 from discorl.api import train
 from discorl.envs.registry import make_environment
 from discorl.learner import Learner, LearnerState, learner_step

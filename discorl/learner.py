@@ -43,6 +43,8 @@ class Learner:
     agent: Agent
     rule: UpdateRule
     optimiser: ClippedAdam
+    learn_first_steps: bool = False
+    """Whether an episode's first step counts in the loss; in the published learner it does not."""
 
     def init(self, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> LearnerState:
         """A newborn agent."""
@@ -64,7 +66,22 @@ class Learner:
         self, state: LearnerState, rollout: Rollout, differentiable: bool = False
     ) -> tuple[LearnerState, Metrics]:
         """`learner_step` for this learner."""
-        return learner_step(state, rollout, self.rule, self.agent, self.optimiser, differentiable)
+        update = self.update(state, rollout, differentiable)
+        return update.state, update.metrics
+
+    def update(
+        self, state: LearnerState, rollout: Rollout, differentiable: bool = False
+    ) -> LearnerUpdate:
+        """`learner_update` for this learner."""
+        return learner_update(
+            state,
+            rollout,
+            self.rule,
+            self.agent,
+            self.optimiser,
+            differentiable,
+            self.learn_first_steps,
+        )
 
     def compiled_step(self) -> Callable[[LearnerState, Rollout], tuple[LearnerState, Metrics]]:
         """`step` as one compiled graph, gradient included: slow to make, then faster.
@@ -126,21 +143,22 @@ def learner_update(
     agent: Agent,
     optimiser: ClippedAdam,
     differentiable: bool = False,
+    learn_first_steps: bool = False,
 ) -> LearnerUpdate:
     """`learner_step`, and all that it computed on the way."""
     carries = differentiable and any(p.requires_grad for p in state.params.values())
     params = state.params if carries else leaves(state.params)
-    outputs, taken = agent.learn(params, rollout.observations, rollout.actions[:-1], carries)
+    outputs, taken = agent.learn(params, rollout.inputs(), rollout.actions[:-1], carries)
     targets, rule_state = rule_targets(state, rollout, outputs, rule, agent, differentiable)
     if differentiable:
         # First by the heads, then by the parameters: so the targets, which may depend on the
         # parameters too, count as constants in the update, though not beyond it.
         heads = tree_map(_view, taken)
-        loss, metrics = masked_loss(heads, targets, rollout, rule)
+        loss, metrics = masked_loss(heads, targets, rollout, rule, learn_first_steps)
         by_heads = vector_jacobian({"loss": loss}, flatten(heads), create_graph=True)
         grads = vector_jacobian(flatten(taken), params, by_heads, create_graph=True)
     else:
-        loss, metrics = masked_loss(taken, targets, rollout, rule)
+        loss, metrics = masked_loss(taken, targets, rollout, rule, learn_first_steps)
         grads = vector_jacobian({"loss": loss}, params)
     with torch.set_grad_enabled(differentiable):
         new_state, updates = apply_gradients(state, grads, rule_state, rule, optimiser)
@@ -165,20 +183,22 @@ def rule_targets(
     target_outputs = None
     with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
         if state.target_params is not None:
-            target_outputs = agent.outputs(
-                state.target_params, rollout.observations, for_targets=True
-            )
+            target_outputs = agent.outputs(state.target_params, rollout.inputs(), for_targets=True)
         return rule.targets(
             outputs, target_outputs, rollout.transitions(), state.rule, differentiable
         )
 
 
 def masked_loss(
-    taken: TakenOutputs, targets: Any, rollout: Rollout, rule: UpdateRule
+    taken: TakenOutputs,
+    targets: Any,
+    rollout: Rollout,
+    rule: UpdateRule,
+    learn_first_steps: bool = False,
 ) -> tuple[Tensor, Metrics]:
     """The mean loss [] over steps that count, and the rule's metrics."""
     loss_per_step, metrics = rule.loss(taken, targets, rollout.transitions())
-    mask = rollout.loss_mask()
+    mask = rollout.loss_mask(learn_first_steps)
     return (loss_per_step * mask).sum() / (mask.sum() + _MASK_EPS), metrics
 
 

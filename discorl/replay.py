@@ -6,29 +6,39 @@ and the behaviour's logits. A discovered rule's other outputs are recomputed, ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from discorl.envs.base import ArraySpec, ObservationSpec, spec_entries
 from discorl.rollout import Observation, Rollout
-from discorl.tree import flatten, tree_map, unflatten
+from discorl.tree import flatten, stack, tree_map, unflatten
 
 
 @dataclass(frozen=True)
 class ReplaySpec:
     """What one stored step looks like."""
 
-    observation_shape: tuple[int, ...]
-    observation_dtype: torch.dtype
+    observation: ObservationSpec
     num_actions: int
     reward_dtype: torch.dtype = torch.float32
+    final: bool = False
+    """Whether steps say that they are an episode's last: see `Rollout.final`."""
+    memory: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """What the agent remembers before a trajectory: name -> shape."""
 
     def bytes_per_step(self) -> int:
-        """Memory of one step of one trajectory."""
-        observation = torch.Size(self.observation_shape).numel() * self.observation_dtype.itemsize
+        """Memory of one step of one trajectory, the agent's memory apart."""
+        observation = sum(spec.bytes() for spec in spec_entries(self.observation).values())
         floats = (2 + self.num_actions) * self.reward_dtype.itemsize
-        return observation + floats + torch.int64.itemsize
+        return observation + floats + torch.int64.itemsize + self.final
+
+    def bytes_per_trajectory(self, length: int) -> int:
+        """Memory of a trajectory."""
+        memory = sum(torch.Size(shape).numel() for shape in self.memory.values())
+        return length * self.bytes_per_step() + memory * torch.float32.itemsize
 
 
 class Replay:
@@ -51,25 +61,11 @@ class Replay:
         self.spec = spec
         self.size = 0
         self._next = 0
-        prefix = (length, capacity)
+        self._data = _allocate(capacity, length, spec, device)
 
-        def floats(*shape: int) -> Tensor:
-            return torch.zeros(*prefix, *shape, dtype=spec.reward_dtype, device=device)
-
-        self._data = Rollout(
-            observations=torch.zeros(
-                *prefix, *spec.observation_shape, dtype=spec.observation_dtype, device=device
-            ),
-            actions=torch.zeros(*prefix, dtype=torch.int64, device=device),
-            rewards=floats(),
-            discounts=floats(),
-            logits=floats(spec.num_actions),
-        )
-
-    @staticmethod
-    def memory(capacity: int, length: int, spec: ReplaySpec) -> int:
-        """Bytes that such a replay takes."""
-        return capacity * length * spec.bytes_per_step()
+    def memory(self) -> int:
+        """Bytes that it takes."""
+        return self.capacity * self.spec.bytes_per_trajectory(self.length)
 
     def add(self, rollout: Rollout) -> None:
         """Store the B trajectories of a rollout over the oldest ones."""
@@ -82,12 +78,8 @@ class Replay:
             )
         slots = (torch.arange(batch, device=rollout.actions.device) + self._next) % self.capacity
         given = flatten(rollout)
-        for name, tensor in given.items():
-            if tensor.shape[2:] != stored[name].shape[2:]:
-                raise ValueError(
-                    f"{name}: expected steps of shape {list(stored[name].shape[2:])}, "
-                    f"got {list(tensor.shape[2:])}"
-                )
+        for name in sorted({*stored, *given}):
+            _check_stored(name, stored.get(name), given.get(name))
         for name, tensor in given.items():
             stored[name].index_copy_(1, slots, tensor.to(stored[name].dtype))
         self._next = (self._next + batch) % self.capacity
@@ -127,22 +119,34 @@ def first_trajectories(rollout: Rollout, count: int) -> Rollout:
 
 def concatenate(rollouts: list[Rollout]) -> Rollout:
     """Trajectories of equally long rollouts side by side: [L, B1 + B2 + ..., ...]."""
+    return stack(rollouts, lambda parts: torch.cat(parts, dim=1))
 
-    def join(name: str) -> Tensor:
-        return torch.cat([getattr(r, name) for r in rollouts], dim=1)
+
+def _allocate(capacity: int, length: int, spec: ReplaySpec, device: torch.device | str) -> Rollout:
+    def zeros(shape: tuple[int, ...], dtype: torch.dtype, steps: int = length) -> Tensor:
+        return torch.zeros(steps, capacity, *shape, dtype=dtype, device=device)
 
     observations: Observation
-    if isinstance(rollouts[0].observations, Tensor):
-        observations = join("observations")
+    if isinstance(spec.observation, ArraySpec):
+        observations = zeros(spec.observation.shape, spec.observation.dtype)
     else:
-        observations = {
-            key: torch.cat([r.observations[key] for r in rollouts], dim=1)  # type: ignore[index]
-            for key in rollouts[0].observations
-        }
+        observations = {k: zeros(v.shape, v.dtype) for k, v in spec.observation.items()}
+    memory = {k: zeros(shape, torch.float32, steps=1) for k, shape in spec.memory.items()}
     return Rollout(
         observations=observations,
-        actions=join("actions"),
-        rewards=join("rewards"),
-        discounts=join("discounts"),
-        logits=join("logits"),
+        actions=zeros((), torch.int64),
+        rewards=zeros((), spec.reward_dtype),
+        discounts=zeros((), spec.reward_dtype),
+        logits=zeros((spec.num_actions,), spec.reward_dtype),
+        final=zeros((), torch.bool) if spec.final else None,
+        memory=memory or None,
     )
+
+
+def _check_stored(name: str, stored: Tensor | None, given: Tensor | None) -> None:
+    if stored is None or given is None:
+        raise ValueError(f"{name}: " + ("missing" if given is None else "no room was made for it"))
+    if given.shape[2:] != stored.shape[2:]:
+        raise ValueError(
+            f"{name}: expected steps of shape {list(stored.shape[2:])}, got {list(given.shape[2:])}"
+        )

@@ -6,7 +6,7 @@ Notation: L stored steps hold T = L - 1 transitions; B trajectories; A actions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -15,6 +15,20 @@ from discorl.values.distributions import lookup
 from discorl.values.returns import check_shape
 
 Observation = Tensor | dict[str, Tensor]
+Memory = dict[str, Tensor]
+"""What an agent remembers of B streams: name -> [B, ...]."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of time as agents with memory read it."""
+
+    observations: Observation
+    """[L, B, ...]."""
+    firsts: Tensor
+    """[L, B] booleans: nothing before this step is to be remembered."""
+    memory: Memory
+    """As it was before the first step."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,12 @@ class Rollout:
     """[L, B]: 0 on the first observation of an episode, else 1."""
     logits: Tensor
     """[L, B, A]: the policy that acted."""
+    final: Tensor | None = None
+    """[L, B] booleans: the last observation of an episode, shown before the next one begins. The
+    action beside it did nothing. With a discount of 1 the episode did not end by itself but was
+    cut off, and its value goes on. None if the environment shows no such observations."""
+    memory: Memory | None = None
+    """Name -> [1, B, ...]: what the agent remembered before the first step, if it does."""
 
     def __post_init__(self) -> None:
         if self.actions.dim() != 2 or len(self.actions) < 2:
@@ -49,29 +69,59 @@ class Rollout:
         _check_prefix("logits", self.logits, prefix, dims=3)
         for name, leaf in observation_leaves(self.observations).items():
             _check_prefix(name, leaf, prefix)
+        if self.final is not None:
+            check_shape("final", self.final, prefix)
+        for name, leaf in (self.memory or {}).items():
+            _check_prefix(name, leaf, (1, prefix[1]))
 
     @property
     def num_actions(self) -> int:
         return self.logits.shape[-1]
 
+    def inputs(self) -> Observation | Window:
+        """What the agent's network reads."""
+        if self.memory is None:
+            return self.observations
+        memory = {name: tensor[0] for name, tensor in self.memory.items()}
+        return Window(self.observations, self.firsts(), memory)
+
+    def firsts(self) -> Tensor:
+        """[L, B] booleans: an episode's first observation, or the first of it that is stored."""
+        firsts = self.discounts == 0
+        if self.final is not None:
+            # A final observation after an ending belongs to the episode before it.
+            firsts = firsts & ~self.final
+            firsts = torch.cat([firsts[:1], firsts[1:] | self.final[:-1]])
+        return firsts
+
     def transitions(self) -> Transitions:
         """The T = L - 1 transitions of the rollout, aligned for a rule."""
+        terminals = self.discounts[1:] == 0
         return Transitions(
             actions=self.actions[:-1],
             rewards=self.rewards[1:],
-            terminals=self.discounts[1:] == 0,
+            terminals=terminals if self.final is None else terminals | self.final[:-1],
             behaviour_logits=self.logits[:-1],
+            final=self.final,
         )
 
-    def loss_mask(self) -> Tensor:
-        """[T, B]: 1 where the step counts in the loss; a new episode's first step does not."""
-        return (self.discounts[:-1] > 0).to(self.rewards.dtype)
+    def loss_mask(self, first_steps: bool = False) -> Tensor:
+        """[T, B]: 1 where the step counts in the loss.
+
+        A new episode's first step does if `first_steps`. What is no transition never does: the
+        step from an episode's last observation to the next one's first.
+        """
+        counts = self.discounts[:-1] > 0
+        if first_steps:
+            counts = torch.ones_like(counts)
+        if self.final is not None:
+            counts = counts & ~self.final[:-1]
+        return counts.to(self.rewards.dtype)
 
     def to(self, dtype: torch.dtype) -> Rollout:
         """The same rollout with its rewards, discounts and logits in another float type."""
-        return Rollout(
-            observations=self.observations,
-            actions=self.actions,
+        return replace(
+            self,
             rewards=self.rewards.to(dtype),
             discounts=self.discounts.to(dtype),
             logits=self.logits.to(dtype),
@@ -87,11 +137,13 @@ class Transitions:
     rewards: Tensor
     """[T, B]: received for it."""
     terminals: Tensor
-    """[T, B] booleans: it ended the episode."""
+    """[T, B] booleans: it ended the episode, or is no transition at all."""
     behaviour_logits: Tensor
     """[T, B, A]: the policy that took it."""
     advantages: Tensor | None = None
     """[T, B], given from outside for rules that estimate none (policy gradient)."""
+    final: Tensor | None = None
+    """[T + 1, B] booleans: see `Rollout.final`."""
 
     def __post_init__(self) -> None:
         if self.rewards.dim() != 2 or len(self.rewards) < 1:
@@ -105,11 +157,28 @@ class Transitions:
         _check_prefix("behaviour_logits", self.behaviour_logits, prefix, dims=3)
         if self.advantages is not None:
             check_shape("advantages", self.advantages, prefix)
+        if self.final is not None:
+            check_shape("final", self.final, (prefix[0] + 1, prefix[1]))
 
     @property
     def continues(self) -> Tensor:
         """[T, B]: 1 - terminal, in the rewards' type."""
         return 1 - self.terminals.to(self.rewards.dtype)
+
+    @property
+    def links(self) -> Tensor:
+        """[T, B]: 1 where the next transition belongs to the same episode, else 0."""
+        if self.final is None:
+            return self.continues
+        return self.continues * ~self.final[1:]
+
+    def trace_decay(self, lambda_: float) -> float | Tensor:
+        """How much of what the next transition learned counts: lambda, and 0 at cuts [T, B]."""
+        return lambda_ if self.final is None else lambda_ * self.links
+
+    def without_gaps(self, values: Tensor) -> Tensor:
+        """[T, B] with zeros where there is no transition."""
+        return values if self.final is None else values.masked_fill(self.final[:-1], 0)
 
 
 @dataclass(frozen=True)

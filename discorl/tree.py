@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 T = TypeVar("T")
@@ -27,6 +28,15 @@ def flatten(tree: Any) -> dict[str, Tensor]:
 
     _rebuild(tree, keep, ())
     return leaves
+
+
+def stack(trees: Sequence[T], join: Callable[[list[Tensor]], Tensor] = torch.stack) -> T:
+    """One tree of equally built ones, their tensors joined: by default along a new dimension."""
+    leaves = [flatten(tree) for tree in trees]
+    joined: T = _rebuild(
+        trees[0], lambda path, _: join([each["/".join(path)] for each in leaves]), ()
+    )
+    return joined
 
 
 def unflatten(template: T, leaves: dict[str, Tensor]) -> T:

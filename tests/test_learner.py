@@ -1,5 +1,7 @@
 """One learner update: against goldens, differentiable or not, and never off the device."""
 
+from dataclasses import replace
+
 import goldens
 import pytest
 import torch
@@ -180,6 +182,49 @@ def test_masked_steps_do_not_count_in_the_loss():
     quiet, loud = step(0.0), step(50.0)
     for name, p in quiet.items():
         assert torch.equal(p, loud[name]), name
+
+
+def test_first_steps_count_if_asked_for():
+    learner, state = make(ACTOR_CRITIC)
+    rollout = replace(batch(length=2), discounts=torch.zeros(2, 4, dtype=torch.float64))
+    plain = learner.update(state, rollout)
+    assert plain.metrics["total_loss"] == 0
+    assert not any(grad.any() for grad in plain.grads.values())
+    eager = replace(learner, learn_first_steps=True).update(state, rollout)
+    assert eager.metrics["total_loss"] != 0
+    # An episode's first step counts as any other does.
+    counted = learner.update(
+        state, replace(rollout, discounts=torch.tensor([[1.0] * 4, [0.0] * 4]))
+    )
+    for name, grad in eager.grads.items():
+        torch.testing.assert_close(grad, counted.grads[name])
+
+
+@pytest.mark.parametrize("first_steps", [False, True])
+def test_what_is_no_transition_does_not_count(first_steps):
+    """What lies between an episode's last observation and the next one's first."""
+    learner, state = make(ACTOR_CRITIC)
+    learner = replace(learner, learn_first_steps=first_steps)
+    plain = batch()
+    final, discounts = torch.zeros(5, 4, dtype=torch.bool), torch.ones_like(plain.discounts)
+    final[2, :3] = True
+    discounts[3, :2] = 0
+    discounts[2, 0] = 0
+    rollout = replace(plain, final=final, discounts=discounts)
+
+    def grads(**changes):
+        return learner.update(state, replace(rollout, **changes)).grads
+
+    rewards, actions, logits = plain.rewards.clone(), plain.actions.clone(), plain.logits.clone()
+    rewards[3, :3] += 100
+    actions[2, :3] = (actions[2, :3] + 1) % 3
+    logits[2, :3] = logits[2, :3].flip(-1)
+    expected = grads()
+    for name, grad in grads(rewards=rewards, actions=actions, logits=logits).items():
+        torch.testing.assert_close(grad, expected[name])
+    # In the trajectory without a cut they do matter.
+    rewards[3, 3] += 100
+    assert any(not torch.allclose(g, expected[n]) for n, g in grads(rewards=rewards).items())
 
 
 def test_nothing_is_read_back_from_the_device(rule, monkeypatch):

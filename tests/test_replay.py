@@ -1,18 +1,19 @@
 """The ring of trajectories: order, sampling, memory, and going on from a saved state."""
 
-from dataclasses import fields
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discorl.envs import Catch, make_environment
-from discorl.replay import Replay, ReplaySpec, concatenate
+from discorl.envs import make_environment
+from discorl.envs.base import ArraySpec, spec_entries
+from discorl.replay import Replay, ReplaySpec, concatenate, first_trajectories
 from discorl.rollout import Rollout
 from discorl.tree import flatten
 
-SPEC = ReplaySpec((2, 3), torch.uint8, num_actions=4)
+SPEC = ReplaySpec(ArraySpec((2, 3), torch.uint8), num_actions=4)
 LENGTH = 3
 
 
@@ -122,8 +123,7 @@ def test_a_restored_replay_goes_on_the_same(added):
     for _ in range(3):
         one = first.sample(6, generators[0])
         other = second.sample(6, generators[1])
-        for field in fields(Rollout):
-            assert torch.equal(getattr(one, field.name), getattr(other, field.name))
+        assert_same(one, other)
 
 
 def test_a_state_dict_holds_only_what_is_filled():
@@ -138,7 +138,9 @@ def test_a_state_of_another_size_is_refused():
     with pytest.raises(ValueError, match=r"actions|observations"):
         Replay(4, LENGTH, SPEC).load_state_dict(big.state_dict())
     with pytest.raises(ValueError, match="observations"):
-        Replay(8, LENGTH, ReplaySpec((5,), torch.uint8, 4)).load_state_dict(big.state_dict())
+        Replay(8, LENGTH, ReplaySpec(ArraySpec((5,), torch.uint8), 4)).load_state_dict(
+            big.state_dict()
+        )
 
 
 @pytest.mark.parametrize(
@@ -169,31 +171,41 @@ def test_senseless_sizes_are_refused(capacity, length):
     "spec",
     [
         SPEC,
-        ReplaySpec((), torch.float32, 2),
-        ReplaySpec((7,), torch.int64, 18, reward_dtype=torch.float64),
+        ReplaySpec(ArraySpec(()), 2),
+        ReplaySpec(ArraySpec((7,), torch.int64), 18, reward_dtype=torch.float64),
+        ReplaySpec(ArraySpec((7,)), 3, final=True),
+        ReplaySpec(ArraySpec((7,)), 3, memory={"hidden": (5,), "cell": (2, 3)}),
+        ReplaySpec({"board": ArraySpec((4, 4, 2), torch.uint8), "clock": ArraySpec(())}, 3),
     ],
 )
 def test_memory_is_what_is_really_taken(spec):
     replay = Replay(6, 5, spec)
+    entries = {
+        name: torch.zeros(5, 6, *entry.shape, dtype=entry.dtype)
+        for name, entry in spec_entries(spec.observation).items()
+    }
     replay.add(
         Rollout(
-            observations=torch.zeros(5, 6, *spec.observation_shape, dtype=spec.observation_dtype),
+            observations=entries if isinstance(spec.observation, dict) else entries["observations"],
             actions=torch.zeros(5, 6, dtype=torch.int64),
             rewards=torch.zeros(5, 6),
             discounts=torch.zeros(5, 6),
             logits=torch.zeros(5, 6, spec.num_actions),
+            final=torch.zeros(5, 6, dtype=torch.bool) if spec.final else None,
+            memory={k: torch.zeros(1, 6, *shape) for k, shape in spec.memory.items()} or None,
         )
     )
     state = replay.state_dict()
     del state["position"]
     taken = sum(tensor.nbytes for tensor in state.values())
-    assert Replay.memory(6, 5, spec) == taken
-    assert spec.bytes_per_step() * 30 == taken
+    assert replay.memory() == taken
+    remembered = sum(4 * torch.Size(shape).numel() for shape in spec.memory.values())
+    assert 6 * (5 * spec.bytes_per_step() + remembered) == taken
 
 
 def test_catch_takes_a_fiftieth_of_storing_every_head():
-    step = make_environment("catch", 1).reset(0)
-    spec = ReplaySpec(Catch().observation_shape, step.observation.dtype, Catch.num_actions)
+    env = make_environment("catch", 1)
+    spec = ReplaySpec(env.observation_spec, env.num_actions)
     assert spec.bytes_per_step() <= 17_000 / 50
 
 
@@ -211,3 +223,96 @@ def test_concatenate_joins_dictionaries():
     joined = concatenate([with_dict(1), with_dict(2)])
     assert set(joined.observations) == {"board", "clock"}
     assert flatten(joined)["observations/board"][0, :, 0, 0].tolist() == [1, 2]
+
+
+RICH = ReplaySpec(
+    {"board": ArraySpec((2, 3), torch.uint8), "clock": ArraySpec(())},
+    num_actions=4,
+    final=True,
+    memory={"hidden": (5,)},
+)
+
+
+def rich_rollout(*tags):
+    """Trajectories with a dictionary, flags and memory, which all carry the tag."""
+    plain = rollout(*tags)
+    row = plain.actions
+    return replace(
+        plain,
+        observations={"board": plain.observations, "clock": plain.rewards},
+        final=(row + torch.arange(LENGTH).unsqueeze(1)) % 2 == 0,
+        memory={"hidden": row[:1].unsqueeze(-1) + torch.arange(5) / 10},
+    )
+
+
+def assert_same(one, other):
+    first, second = flatten(one), flatten(other)
+    assert list(first) == list(second)
+    for name, tensor in first.items():
+        assert tensor.dtype == second[name].dtype, name
+        assert torch.equal(tensor, second[name]), name
+
+
+def test_dictionaries_flags_and_memory_come_back_with_their_trajectory():
+    replay = Replay(4, LENGTH, RICH)
+    replay.add(rich_rollout(1, 2, 3))
+    replay.add(rich_rollout(4, 5, 6))
+    batch = replay.sample(200, torch.Generator().manual_seed(0))
+    tags = batch.actions[0].tolist()
+    assert set(tags) == {3, 4, 5, 6}
+    assert_same(batch, rich_rollout(*tags))
+    assert batch.inputs().memory["hidden"].shape == (200, 5)
+
+
+@pytest.mark.parametrize("added", [3, 8, 11])
+def test_a_restored_replay_has_dictionaries_flags_and_memory(added):
+    first, second = Replay(8, LENGTH, RICH), Replay(8, LENGTH, RICH)
+    for tag in range(added):
+        first.add(rich_rollout(tag))
+    state = first.state_dict()
+    assert state["memory/hidden"].shape == (1, min(added, 8), 5)
+    assert state["observations/board"].dtype == torch.uint8
+    second.load_state_dict({name: tensor.clone() for name, tensor in state.items()})
+    for replay in (first, second):
+        replay.add(rich_rollout(100, 101))
+    one, other = (r.sample(50, torch.Generator().manual_seed(5)) for r in (first, second))
+    assert_same(one, other)
+    assert_same(one, rich_rollout(*one.actions[0].tolist()))
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "match"),
+    [
+        (RICH, replace(rich_rollout(1), final=None), "final: missing"),
+        (RICH, replace(rich_rollout(1), memory=None), "memory/hidden: missing"),
+        (
+            RICH,
+            replace(rich_rollout(1), memory={"hidden": torch.zeros(1, 1, 4)}),
+            r"memory/hidden: .*\[5\], got \[4\]",
+        ),
+        (
+            RICH,
+            replace(rich_rollout(1), observations={"board": rollout(1).observations}),
+            "observations/clock: missing",
+        ),
+        (
+            SPEC,
+            replace(rollout(1), final=torch.zeros(LENGTH, 1, dtype=torch.bool)),
+            "final: no room was made for it",
+        ),
+        (SPEC, replace(rollout(1), memory={"cell": torch.zeros(1, 1, 2)}), "memory/cell: no room"),
+        (SPEC, replace(rollout(1), observations={"a": torch.zeros(LENGTH, 1)}), "observations"),
+    ],
+)
+def test_what_does_not_fit_is_named_and_changes_nothing(spec, given, match):
+    replay = Replay(2, LENGTH, spec)
+    with pytest.raises(ValueError, match=f"^{match}"):
+        replay.add(given)
+    assert replay.size == 0
+    assert replay.state_dict()["position"].tolist() == [0, 0]
+
+
+def test_concatenate_and_first_trajectories_keep_everything():
+    joined = concatenate([rich_rollout(1, 2), rich_rollout(3)])
+    assert_same(joined, rich_rollout(1, 2, 3))
+    assert_same(first_trajectories(joined, 2), rich_rollout(1, 2))

@@ -4,8 +4,17 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from discorl.rollout import AgentOutputs, HeadSpec, Rollout, TakenOutputs, Transitions
+from discorl.rollout import (
+    AgentOutputs,
+    HeadSpec,
+    Rollout,
+    TakenOutputs,
+    Transitions,
+    Window,
+)
 
 HEADS = HeadSpec(
     state={"logits": (2,), "y": (3,)},
@@ -80,6 +89,7 @@ def test_other_float_types_leave_integers_alone():
         ("observations", torch.zeros(3)),
         ("actions", torch.zeros(1, 2, dtype=torch.int64)),
         ("actions", torch.zeros(3, 2, 1, dtype=torch.int64)),
+        ("final", torch.zeros(2, 2, dtype=torch.bool)),
     ],
 )
 def test_rollout_shape_errors_name_the_argument_and_both_shapes(name, value):
@@ -113,6 +123,7 @@ def test_actions_must_be_integers(dtype):
         ("behaviour_logits", torch.zeros(3, 2, 2)),
         ("behaviour_logits", torch.zeros(2, 2)),
         ("advantages", torch.zeros(3, 2)),
+        ("final", torch.zeros(2, 2, dtype=torch.bool)),
     ],
 )
 def test_transition_shape_errors_name_the_argument(name, value):
@@ -164,3 +175,117 @@ def test_a_missing_head_is_named():
         AgentOutputs(state).check(HEADS, steps=3, batch=2)
     with pytest.raises(ValueError, match=r"^q: "):
         TakenOutputs(state, {}).check(HEADS, steps=2, batch=2)
+
+
+# --- final observations
+
+
+def one_trajectory(discounts, final=None):
+    """A rollout of one trajectory; `final` names the steps with an episode's last observation."""
+    length = len(discounts)
+    flags = None
+    if final is not None:
+        flags = torch.zeros(length, 1, dtype=torch.bool)
+        flags[list(final)] = True
+    return Rollout(
+        observations=torch.zeros(length, 1),
+        actions=torch.zeros(length, 1, dtype=torch.int64),
+        rewards=torch.arange(length * 1.0).unsqueeze(1),
+        discounts=torch.tensor(discounts, dtype=torch.float32).unsqueeze(1),
+        logits=torch.zeros(length, 1, 2),
+        final=flags,
+    )
+
+
+BOUNDARIES = {
+    # name: discounts, final, then what follows: continues, links, firsts, loss masks without
+    # and with first steps
+    "plain end": ([1, 1, 1, 0, 1, 1], None, "11011", "11011", "000100", "11101", "11111"),
+    "no end": ([1, 1, 1, 1, 1, 1], (), "11111", "11111", "000000", "11111", "11111"),
+    "plain end, flags": ([1, 1, 1, 0, 1, 1], (), "11011", "11011", "000100", "11101", "11111"),
+    "cut, reset": ([1, 1, 1, 0, 1, 1], (2,), "11011", "10011", "000100", "11001", "11011"),
+    "cut, no reset": ([1, 1, 1, 1, 1, 1], (2,), "11011", "10011", "000100", "11011", "11011"),
+    "end, reset": ([1, 1, 0, 0, 1, 1], (2,), "10011", "10011", "000100", "11001", "11011"),
+    "end, no reset": ([1, 1, 0, 1, 1, 1], (2,), "10011", "10011", "000100", "11011", "11011"),
+    "cut at the start": ([1, 0, 1, 1], (0,), "011", "011", "0100", "001", "011"),
+    "end at the start": ([0, 0, 1, 1], (0,), "011", "011", "0100", "001", "011"),
+    "cut at the stop": ([1, 1, 1], (2,), "11", "10", "000", "11", "11"),
+    "end at the stop": ([1, 1, 0], (2,), "10", "10", "000", "11", "11"),
+    "two cuts": ([1, 1, 0, 1, 0, 1], (1, 3), "10101", "00001", "001010", "10000", "10101"),
+}
+
+
+def text_of(column):
+    return "".join(str(int(number)) for number in column[:, 0])
+
+
+@pytest.mark.parametrize("name", BOUNDARIES)
+def test_where_episodes_end_and_are_cut_off(name):
+    discounts, final, continues, links, firsts, mask, mask_with_firsts = BOUNDARIES[name]
+    steps = one_trajectory(discounts, final)
+    assert text_of(steps.transitions().continues) == continues
+    assert text_of(steps.transitions().links) == links
+    assert text_of(steps.firsts()) == firsts
+    assert text_of(steps.loss_mask()) == mask
+    assert text_of(steps.loss_mask(first_steps=True)) == mask_with_firsts
+    assert steps.firsts().dtype == torch.bool
+    assert steps.loss_mask(first_steps=True).dtype == steps.rewards.dtype
+
+
+@given(
+    discounts=st.lists(st.sampled_from([0, 1]), min_size=2, max_size=8),
+    flags=st.lists(st.booleans(), min_size=8, max_size=8),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_holds_wherever_episodes_end(discounts, flags):
+    final = [t for t in range(len(discounts)) if flags[t]]
+    steps, plain = one_trajectory(discounts, final), one_trajectory(discounts)
+    given_links, links = plain.transitions().links, steps.transitions().links
+    # Flags only cut: nothing is linked or counts that was not before.
+    assert (links <= given_links).all()
+    assert (links <= steps.transitions().continues).all()
+    assert (steps.loss_mask() <= plain.loss_mask()).all()
+    assert (steps.loss_mask() <= steps.loss_mask(first_steps=True)).all()
+    # A step that is no transition leads to a first one, and neither counts nor is linked.
+    gaps = steps.final[:-1]
+    assert steps.firsts()[1:][gaps & ~steps.final[1:]].all()
+    assert not steps.loss_mask(first_steps=True)[gaps].any()
+    assert not links[gaps].any()
+
+
+def test_decay_and_gaps_follow_the_links():
+    plain = one_trajectory([1, 1, 1, 1]).transitions()
+    assert plain.trace_decay(0.9) == 0.9
+    assert plain.without_gaps(plain.rewards) is plain.rewards
+    cut = one_trajectory([1, 1, 1, 0, 1], final=(2,)).transitions()
+    torch.testing.assert_close(cut.trace_decay(0.9), 0.9 * cut.links)
+    assert cut.without_gaps(cut.rewards).squeeze(1).tolist() == [1, 2, 0, 4]
+    assert cut.trace_decay(0.9).dtype == cut.rewards.dtype
+
+
+def test_double_precision_keeps_flags_and_memory():
+    memory = {"cell": torch.ones(1, 2, 7)}
+    final = torch.zeros(3, 2, dtype=torch.bool)
+    moved = rollout(final=final, memory=memory).to(torch.float64)
+    assert moved.final is final
+    assert moved.memory is memory
+    assert moved.transitions().links.dtype == torch.float64
+    assert moved.transitions().trace_decay(0.5).dtype == torch.float64
+
+
+def test_inputs_are_a_window_where_there_is_memory():
+    plain = rollout()
+    assert plain.inputs() is plain.observations
+    memory = {"hidden": torch.rand(1, 2, 7), "cell": torch.rand(1, 2, 4, 3)}
+    window = rollout(memory=memory).inputs()
+    assert isinstance(window, Window)
+    assert torch.equal(window.observations, plain.observations)
+    assert torch.equal(window.firsts, plain.firsts())
+    assert {k: m.shape for k, m in window.memory.items()} == {"hidden": (2, 7), "cell": (2, 4, 3)}
+    assert torch.equal(window.memory["cell"], memory["cell"][0])
+
+
+@pytest.mark.parametrize("shape", [(2, 7), (3, 2, 7), (1, 3, 7)])
+def test_memory_of_the_wrong_shape_is_named(shape):
+    with pytest.raises(ValueError, match=r"^cell: expected \[1, 2, '...'\], got"):
+        rollout(memory={"cell": torch.zeros(shape)})

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from discorl.tree import flatten, tree_map, unflatten
+from discorl.tree import flatten, stack, tree_map, unflatten
 
 
 @dataclass(frozen=True)
@@ -113,3 +113,36 @@ def test_another_shape_or_type_is_named(tensor, found):
     leaves = flatten(example()) | {"inner/table/b": tensor}
     with pytest.raises(ValueError, match=rf"inner/table/b: expected float32\[3\], found {found}"):
         unflatten(example(), leaves)
+
+
+def test_stack_puts_trees_along_a_new_dimension():
+    one = example()
+    other = tree_map(lambda t: t + 1 if t.dtype != torch.bool else ~t, one)
+    both = stack([one, other])
+    assert isinstance(both, Outer)
+    assert (both.name, both.nothing) == ("kept", None)
+    assert both.inner.count.tolist() == [3, 4]
+    assert both.pair[1].tolist() == [[True, False], [False, True]]
+    for name, tensor in flatten(both).items():
+        assert torch.equal(tensor[0], flatten(one)[name])
+        assert torch.equal(tensor[1], flatten(other)[name])
+
+
+def test_stack_joins_as_it_is_told():
+    trees = [{"a": torch.full((2, n), float(n))} for n in (1, 3)]
+    joined = stack(trees, lambda parts: torch.cat(parts, dim=1))
+    assert joined["a"].tolist() == [[1, 3, 3, 3]] * 2
+
+
+def test_stack_of_a_plain_tensor():
+    assert stack([torch.tensor(1), torch.tensor(2)]).tolist() == [1, 2]
+
+
+@given(tree=_trees, count=st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_any_trees_stack(tree, count):
+    trees = [tree_map(lambda t, n=n: torch.full_like(t, n), tree) for n in range(count)]
+    stacked = flatten(stack(trees))
+    assert list(stacked) == list(flatten(tree))
+    for n in range(count):
+        assert all(torch.equal(t[n], flatten(trees[n])[name]) for name, t in stacked.items())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from discorl.layers import Params
-from discorl.rollout import AgentOutputs, HeadSpec, Observation, TakenOutputs
+from discorl.rollout import AgentOutputs, HeadSpec, Memory, Observation, TakenOutputs, Window
+
+Inputs = Observation | Window
+"""Observations; for agents with memory a window, [L, B] and what went before it."""
 
 
 class Agent(Protocol):
@@ -25,16 +28,14 @@ class Agent(Protocol):
         """The policy head alone, to act with: [..., A]."""
         ...
 
-    def outputs(
-        self, params: Params, observations: Observation, for_targets: bool = False
-    ) -> AgentOutputs:
+    def outputs(self, params: Params, inputs: Inputs, for_targets: bool = False) -> AgentOutputs:
         """Every head, for every action; or only those that a rule's targets read."""
         ...
 
     def taken(
         self,
         params: Params,
-        observations: Observation,
+        inputs: Inputs,
         actions: Tensor,
         only: Collection[str] | None = None,
     ) -> TakenOutputs:
@@ -47,7 +48,7 @@ class Agent(Protocol):
     def learn(
         self,
         params: Params,
-        observations: Observation,
+        inputs: Inputs,
         actions: Tensor,
         differentiable: bool = False,
     ) -> tuple[AgentOutputs, TakenOutputs]:
@@ -56,3 +57,32 @@ class Agent(Protocol):
         The first carries gradient only if `differentiable`, the second always.
         """
         ...
+
+
+@runtime_checkable
+class RecurrentAgent(Agent, Protocol):
+    """An agent that remembers. It learns from windows of [L, B] steps and acts step by step."""
+
+    def initial_memory(self, batch: int, device: torch.device | str) -> Memory | None:
+        """What an agent remembers that has seen nothing; None if it never does."""
+        ...
+
+    def policy_step(
+        self, params: Params, observations: Observation, firsts: Tensor, memory: Memory
+    ) -> tuple[Tensor, Memory]:
+        """Logits [B, A] for one step [B, ...], and the memory after it.
+
+        Where `firsts` [B] says so, what is remembered is forgotten before.
+        """
+        ...
+
+    def remember(self, params: Params, window: Window) -> Memory:
+        """The memory after a window."""
+        ...
+
+
+def initial_memory(agent: Agent, batch: int, device: torch.device | str) -> Memory | None:
+    """What the agent remembers at birth: nothing, for one that never remembers."""
+    if not isinstance(agent, RecurrentAgent):
+        return None
+    return agent.initial_memory(batch, device)

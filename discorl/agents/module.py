@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from discorl.agents.base import Inputs
 from discorl.layers import Params
 from discorl.rollout import AgentOutputs, HeadSpec, Observation, TakenOutputs
 from discorl.tree import tree_map
@@ -31,34 +32,32 @@ class ModuleAgent:
         """[..., A]."""
         return self._call(params, observations)["logits"]
 
-    def outputs(
-        self, params: Params, observations: Observation, for_targets: bool = False
-    ) -> AgentOutputs:
+    def outputs(self, params: Params, inputs: Inputs, for_targets: bool = False) -> AgentOutputs:
         """Every head, for every action."""
-        return AgentOutputs.from_dict(self._call(params, observations), self.heads)
+        return AgentOutputs.from_dict(self._call(params, inputs), self.heads)
 
     def taken(
         self,
         params: Params,
-        observations: Observation,
+        inputs: Inputs,
         actions: Tensor,
         only: Collection[str] | None = None,
     ) -> TakenOutputs:
         """See `Agent.taken`."""
-        return self.outputs(params, observations).taken(actions)
+        return self.outputs(params, inputs).taken(actions)
 
     def learn(
         self,
         params: Params,
-        observations: Observation,
+        inputs: Inputs,
         actions: Tensor,
         differentiable: bool = False,
     ) -> tuple[AgentOutputs, TakenOutputs]:
         """See `Agent.learn`."""
-        outputs = self.outputs(params, observations)
+        outputs = self.outputs(params, inputs)
         given = outputs if differentiable else tree_map(torch.Tensor.detach, outputs)
         return given, outputs.taken(actions)
 
-    def _call(self, params: Params, observations: Observation) -> Mapping[str, Tensor]:
-        heads: Mapping[str, Tensor] = functional_call(self.module, dict(params), (observations,))
+    def _call(self, params: Params, inputs: Inputs) -> Mapping[str, Tensor]:
+        heads: Mapping[str, Tensor] = functional_call(self.module, dict(params), (inputs,))
         return heads

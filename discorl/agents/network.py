@@ -8,39 +8,30 @@ root, so its projection is computed once a state, and the one-hot action is a ro
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from discorl.agents.base import Inputs
+from discorl.agents.bodies import make_body
+from discorl.agents.config import NetworkConfig
 from discorl.agents.torsos import MLPTorso
+from discorl.envs.base import ObservationSpec
 from discorl.layers import Params, initial_linear, lstm_cell
-from discorl.rollout import AgentOutputs, HeadSpec, Observation, TakenOutputs
+from discorl.rollout import (
+    AgentOutputs,
+    HeadSpec,
+    Memory,
+    Observation,
+    TakenOutputs,
+    Window,
+)
+from discorl.tree import tree_map
 
 _LEAST_LOGIT = -10.0
 """Bins far from zero start unlikely, but within a learner's reach."""
-
-
-@dataclass(frozen=True)
-class NetworkConfig:
-    """Sizes and initialisation; the defaults are the published network's."""
-
-    torso: tuple[int, ...] = (512, 512)
-    """Units of the MLP torso's layers."""
-    activate_torso: bool = False
-    """ReLU after the torso's last layer too."""
-    model_size: int = 128
-    """LSTM cells of the action-conditional model."""
-    head_hidden: int = 128
-    """Hidden units of each action head."""
-    head_std: float = 0.01
-    """Initial deviation of the state heads' weights."""
-    action_head_std: float | None = None
-    """Initial deviation of the action heads' last weights; by default 1 / sqrt(fan-in)."""
-    value_width: float | None = None
-    """Categorical values start as a bell of this width, in squashed units, around zero; by
-    default as good as uniform, which makes a newborn agent's values large noise."""
 
 
 class Network:
@@ -54,7 +45,17 @@ class Network:
         self.heads = heads
         self.config = config or NetworkConfig()
         self.num_actions = heads.state["logits"][0]
+        self.memory_spec: dict[str, tuple[int, ...]] = dict(getattr(torso, "memory_spec", {}))
+        """What the torso remembers of each stream: name -> shape; empty if nothing."""
         self._torso_names = [name for name, _ in torso.named_parameters()]
+
+    @classmethod
+    def for_observations(
+        cls, spec: ObservationSpec, heads: HeadSpec, config: NetworkConfig | None = None
+    ) -> Network:
+        """The network on the body that fits the observations, or that the configuration names."""
+        config = config or NetworkConfig()
+        return cls(make_body(spec, config), heads, config)
 
     @classmethod
     def mlp(
@@ -95,12 +96,29 @@ class Network:
         """The policy head alone: [..., A]."""
         return _linear(params, "head.logits", self._torso(params, observations))
 
-    def outputs(
-        self, params: Params, observations: Observation, for_targets: bool = False
-    ) -> AgentOutputs:
+    def initial_memory(self, batch: int, device: torch.device | str) -> Memory | None:
+        """See `RecurrentAgent.initial_memory`."""
+        if not self.memory_spec:
+            return None
+        return {k: torch.zeros(batch, *s, device=device) for k, s in self.memory_spec.items()}
+
+    def policy_step(
+        self, params: Params, observations: Observation, firsts: Tensor, memory: Memory
+    ) -> tuple[Tensor, Memory]:
+        """See `RecurrentAgent.policy_step`."""
+        step = Window(tree_map(_one_step, observations), _one_step(firsts), memory)
+        features, memory = self._call_torso(params, step)
+        return _linear(params, "head.logits", features[0]), memory
+
+    def remember(self, params: Params, window: Window) -> Memory:
+        """See `RecurrentAgent.remember`."""
+        memory: Memory = self._call_torso(params, window)[1]
+        return memory
+
+    def outputs(self, params: Params, inputs: Inputs, for_targets: bool = False) -> AgentOutputs:
         """Every head, for every action; or only those that a rule's targets read."""
         heads = self.heads.for_targets() if for_targets else self.heads
-        features = self._torso(params, observations)
+        features = self._torso(params, inputs)
         state = self._state_heads(params, features)
         if not heads.action:
             return AgentOutputs(state)
@@ -109,12 +127,12 @@ class Network:
     def taken(
         self,
         params: Params,
-        observations: Observation,
+        inputs: Inputs,
         actions: Tensor,
         only: Collection[str] | None = None,
     ) -> TakenOutputs:
         """See `Agent.taken`: action heads run for the taken action only."""
-        features = self._torso(params, observations)
+        features = self._torso(params, inputs)
         state = self._state_heads(params, features)
         names = [name for name in self.heads.action if only is None or name in only]
         if not names:
@@ -125,12 +143,12 @@ class Network:
     def learn(
         self,
         params: Params,
-        observations: Observation,
+        inputs: Inputs,
         actions: Tensor,
         differentiable: bool = False,
     ) -> tuple[AgentOutputs, TakenOutputs]:
         """See `Agent.learn`: torso, state heads and root are computed once for both."""
-        features = self._torso(params, observations)
+        features = self._torso(params, inputs)
         state = self._state_heads(params, features)
         given = state if differentiable else {name: head.detach() for name, head in state.items()}
         if not self.heads.action:
@@ -141,9 +159,15 @@ class Network:
             every = self._every_action(params, cell, gates, self.heads.for_targets())
         return AgentOutputs(given, every), TakenOutputs(state, taken)
 
-    def _torso(self, params: Params, observations: Observation) -> Tensor:
+    def _torso(self, params: Params, inputs: Inputs) -> Tensor:
+        """Features [..., F]."""
+        result = self._call_torso(params, inputs)
+        features: Tensor = result[0] if self.memory_spec else result
+        return features
+
+    def _call_torso(self, params: Params, inputs: Inputs) -> Any:
         torso_params = {name: params[f"torso.{name}"] for name in self._torso_names}
-        return call_torso(self.torso, torso_params, observations)
+        return call_torso(self.torso, torso_params, inputs)
 
     def _state_heads(self, params: Params, features: Tensor) -> dict[str, Tensor]:
         return {name: _linear(params, f"head.{name}", features) for name in self.heads.state}
@@ -206,14 +230,16 @@ class Network:
         return layers
 
 
-def call_torso(torso: nn.Module, params: Params, observations: Observation) -> Tensor:
+def call_torso(torso: nn.Module, params: Params, inputs: Inputs) -> Any:
     """A torso with the given parameters; one that offers `functional` is spared the detour."""
     functional = getattr(torso, "functional", None)
     if callable(functional):
-        features: Tensor = functional(params, observations)
-    else:
-        features = functional_call(torso, dict(params), (observations,))
-    return features
+        return functional(params, inputs)
+    return functional_call(torso, dict(params), (inputs,))
+
+
+def _one_step(tensor: Tensor) -> Tensor:
+    return tensor.unsqueeze(0)
 
 
 def _linear(params: Params, name: str, x: Tensor) -> Tensor:

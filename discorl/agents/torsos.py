@@ -8,7 +8,17 @@ from torch import Tensor, nn
 from discorl.layers import Params, initial_linear
 
 
-class MLPTorso(nn.Module):
+class Torso(nn.Module):
+    """From observations [..., *shape] to features [..., output_size]."""
+
+    output_size: int
+
+    def init_(self, generator: torch.Generator) -> None:
+        """Redraw all weights."""
+        raise NotImplementedError
+
+
+class MLPTorso(Torso):
     """Flatten, then linear layers with ReLU between them."""
 
     def __init__(
@@ -16,22 +26,21 @@ class MLPTorso(nn.Module):
         observation_shape: tuple[int, ...],
         sizes: tuple[int, ...] = (512, 512),
         activate_last: bool = False,
+        scale: float = 1.0,
     ) -> None:
         super().__init__()
         self.feature_dims = len(observation_shape)
+        self.input_size = int(torch.Size(observation_shape).numel())
         self.activate_last = activate_last
+        self.scale = scale
         self.output_size = sizes[-1]
-        inputs = [int(torch.Size(observation_shape).numel()), *sizes[:-1]]
+        inputs = [self.input_size, *sizes[:-1]]
         self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in zip(inputs, sizes, strict=True))
 
     def init_(self, generator: torch.Generator) -> None:
         """Redraw all weights: truncated normal by fan-in, biases zero."""
-        with torch.no_grad():
-            for layer in self.layers:
-                assert isinstance(layer, nn.Linear)
-                weights, biases = initial_linear(layer.in_features, layer.out_features, generator)
-                layer.weight.copy_(weights.t())
-                layer.bias.copy_(biases)
+        for layer in self.layers:
+            redraw_layer_(layer, generator)
 
     def forward(self, observations: Tensor) -> Tensor:
         """[..., *observation_shape] -> [..., output_size]."""
@@ -39,8 +48,10 @@ class MLPTorso(nn.Module):
 
     def functional(self, params: Params, observations: Tensor) -> Tensor:
         """`forward` with other parameters; acting spends half its time in the general way."""
-        x = observations.flatten(start_dim=observations.dim() - self.feature_dims)
-        x = x.to(params["layers.0.weight"].dtype)
+        prefix = observations.shape[: observations.dim() - self.feature_dims]
+        x = observations.reshape(*prefix, self.input_size).to(params["layers.0.weight"].dtype)
+        if self.scale != 1:
+            x = x * self.scale
         last = len(self.layers) - 1
         for depth in range(last + 1):
             name = f"layers.{depth}"
@@ -48,3 +59,36 @@ class MLPTorso(nn.Module):
             if depth < last or self.activate_last:
                 x = torch.relu(x)
         return x
+
+
+class DictTorso(Torso):
+    """A torso for each entry of a dictionary; their features one behind the other."""
+
+    def __init__(self, torsos: dict[str, Torso]) -> None:
+        super().__init__()
+        self.names = sorted(torsos)
+        # By number: names of entries may be anything, names of modules may not.
+        self.torsos = nn.ModuleList(torsos[name] for name in self.names)
+        self.output_size = sum(torso.output_size for torso in torsos.values())
+
+    def init_(self, generator: torch.Generator) -> None:
+        """See `Torso.init_`."""
+        for torso in self.torsos:
+            assert isinstance(torso, Torso)
+            torso.init_(generator)
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        """Name -> [..., *shape] to [..., output_size], in the order of the sorted names."""
+        pairs = zip(self.names, self.torsos, strict=True)
+        return torch.cat([torso(observations[name]) for name, torso in pairs], dim=-1)
+
+
+def redraw_layer_(layer: nn.Module, generator: torch.Generator) -> None:
+    """Weights of a linear or convolution layer: truncated normal by fan-in, biases zero."""
+    assert isinstance(layer, nn.Linear | nn.Conv2d)
+    fan_in = layer.weight[0].numel()
+    weights, biases = initial_linear(fan_in, len(layer.weight), generator)
+    with torch.no_grad():
+        layer.weight.copy_(weights.t().reshape(layer.weight.shape))
+        if layer.bias is not None:
+            layer.bias.copy_(biases)

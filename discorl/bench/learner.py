@@ -114,7 +114,7 @@ def _stepper(trainer: Trainer, batch: Rollout, compiled: bool) -> Callable[[], o
 
 def _actor(trainer: Trainer) -> Callable[[], Rollout]:
     def run() -> Rollout:
-        rollout, trainer.time_step = act(
+        acted = act(
             trainer.learner.agent,
             trainer.state.params,
             trainer.env,
@@ -122,7 +122,8 @@ def _actor(trainer: Trainer) -> Callable[[], Rollout]:
             trainer.config.rollout_length,
             trainer.generator,
         )
-        return rollout
+        trainer.time_step = acted.step
+        return acted.rollout
 
     return run
 

@@ -1,4 +1,4 @@
-"""`discorl envs`: which environments there are, and pictures of them."""
+"""`discorl envs`: which environments there are, what training in one means, and pictures."""
 
 from __future__ import annotations
 
@@ -15,16 +15,23 @@ from rich.table import Table
 from discorl.envs.families import FAMILIES, PREFIX
 from discorl.envs.registry import list_environments
 from discorl.errors import DiscorlError
+from discorl.settings import flag
+from discorl.training.config import TrainConfig
+from discorl.training.describe import describe_environment
 
 
 @dataclass(frozen=True)
 class EnvsCommand:
-    """List the environments and their settings, or draw them."""
+    """List the environments, show what training in one would be, or draw them."""
 
-    action: tyro.conf.Positional[Literal["list", "draw"]] = "list"
-    """List environments and families, or write a picture of each environment."""
+    action: tyro.conf.Positional[Literal["list", "show", "draw"]] = "list"
+    """List environments and families, show one, or write a picture of each."""
+    env: tyro.conf.Positional[str | None] = None
+    """The environment to show: any that `discorl train` takes."""
+    rule: str = TrainConfig.rule
+    """The rule whose preset is shown."""
     json: bool = False
-    """Print the list as JSON on standard output."""
+    """Print JSON on standard output."""
     out: Path | None = None
     """Folder for the pictures."""
 
@@ -32,12 +39,24 @@ class EnvsCommand:
         """Print a table, or draw."""
         if self.action == "draw":
             return self._draw()
+        if self.action == "show":
+            return self._show()
         games, families = _describe_games(), _describe_families()
         if self.json:
             print(json.dumps([*games, *families]))
             return 0
         _print_table(games)
         _print_table(families)
+        return 0
+
+    def _show(self) -> int:
+        if self.env is None:
+            raise DiscorlError("envs show: name an environment, as in discorl envs show catch")
+        description = describe_environment(self.env, self.rule)
+        if self.json:
+            print(json.dumps(description))
+        else:
+            _print_description(description)
         return 0
 
     def _draw(self) -> int:
@@ -84,6 +103,23 @@ def _print_table(entries: list[dict[str, Any]]) -> None:
         settings = ", ".join(f"{key}={value}" for key, value in entry["settings"].items())
         optimum = [_number(entry["optimum"])] if "optimum" in entry else []
         table.add_row(entry["name"], settings, *optimum, entry["summary"])
+    Console().print(table)
+
+
+def _print_description(description: dict[str, Any]) -> None:
+    """Two columns: what it is, then the settings."""
+    settings = description.pop("settings")
+    table = Table("what", description.pop("environment"), show_lines=False)
+    observations = description.pop("observations")
+    text = ", ".join(f"{name} {shape}" for name, shape in observations.items())
+    table.add_row("observation", text.removeprefix("observations "))
+    description["optimum"] = _number(description["optimum"])
+    for name, value in description.items():
+        shown = f"{value:,}" if isinstance(value, int) else str(value)
+        table.add_row(name.replace("_", " "), shown)
+    table.add_section()
+    for name, value in settings.items():
+        table.add_row(flag(name), str(value))
     Console().print(table)
 
 

@@ -22,6 +22,7 @@ from discorl.settings import flag
 from discorl.training.config import TrainConfig
 from discorl.training.presets import PresetName, make_config
 from discorl.training.run import load_trainer, read_config, resume_run, start_run
+from discorl.training.trainer import PHASES
 
 _SHOWN = {
     "charts/episode_return": "return",
@@ -178,7 +179,7 @@ def _print_result(console: Console, result: dict[str, Any]) -> None:
         f"\n{result['steps']} steps ({result['env_steps']:,} environment steps, "
         f"{result['episodes']:,} episodes) in {result['seconds']:.0f} s: "
         f"{result['env_steps_per_second']:,.0f} environment steps/s, "
-        f"{result['share_acting']:.1%} acting, {result['share_learning']:.1%} learning",
+        + ", ".join(f"{result[f'share_{phase}']:.1%} {phase}" for phase in PHASES),
         highlight=False,
         soft_wrap=True,
     )

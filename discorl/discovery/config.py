@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from discorl.agents.network import NetworkConfig
+from discorl.agents.config import NetworkConfig
 from discorl.discovery.meta_gradient import Mode
 from discorl.discovery.value_function import ValueConfig
 from discorl.errors import DiscorlError
@@ -49,6 +49,8 @@ class DiscoverConfig:
 
     learning_rate: float = 5e-4
     """Agents' learning rate."""
+    learn_first_steps: bool = False
+    """Let an episode's first step count in the agents' loss; in the published one it does not."""
     widths: tuple[int, ...] = (512,)
     """Units of the agents' torso layers; each agent takes one of these in turn."""
     activate_torso: bool = False

@@ -41,6 +41,7 @@ def evaluation_config(config: DiscoverConfig, env: str, seed: int) -> TrainConfi
         batch_size=None,
         replay_fraction=0.0,
         learning_rate=config.learning_rate,
+        learn_first_steps=config.learn_first_steps,
         device=config.device,
         **asdict(config.network(0)),
     )

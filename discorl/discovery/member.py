@@ -13,9 +13,16 @@ from discorl.agents.network import Network
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.meta_gradient import MetaGradient, meta_gradient
 from discorl.discovery.value_function import ValueFunction, ValueState
-from discorl.envs.base import Environment, TimeStep
+from discorl.envs.base import (
+    ArraySpec,
+    Environment,
+    ObservationSpec,
+    TimeStep,
+    restore_step,
+)
 from discorl.envs.families import PREFIX, resolve_environment
 from discorl.envs.registry import make_environment
+from discorl.errors import DiscorlError
 from discorl.learner import Learner, LearnerState
 from discorl.optim import ClippedAdam, Schedule
 from discorl.replay import Replay, ReplaySpec, concatenate, first_trajectories
@@ -111,7 +118,7 @@ class Member:
         self.age, self.lifetime = age, lifetime
         self.state = unflatten(self.state, groups["state"])
         self.value_state = unflatten(self.value_state, groups["value_state"])
-        self.time_step = unflatten(self.time_step, groups["time_step"])
+        self.time_step = restore_step(self.time_step, groups["time_step"])
         self.env.load_state_dict(groups["env"])
         self.tracker.load_state_dict(groups["tracker"])
         self.generator.set_state(groups["generator"]["state"])
@@ -146,9 +153,11 @@ class Member:
         self.tracker = EpisodeTracker(config.num_envs)
         network = config.network(self.index)
         heads = self.rule.heads(self.env.num_actions)
-        agent = Network.mlp(self.env.observation_shape, heads, network)
-        self.learner = Learner(agent, self.rule, ClippedAdam(Schedule(config.learning_rate)))
-        self.value_function = ValueFunction(self.env.observation_shape, config.value)
+        shape = _flat_shape(env, self.env.observation_spec)
+        agent = Network.mlp(shape, heads, network)
+        optimiser = ClippedAdam(Schedule(config.learning_rate))
+        self.learner = Learner(agent, self.rule, optimiser, config.learn_first_steps)
+        self.value_function = ValueFunction(shape, config.value)
 
     def _draw_lifetime(self) -> int:
         """One of the lifetimes, likelier the shorter: each gets the same share of all updates."""
@@ -159,11 +168,12 @@ class Member:
         return lifetimes[int(torch.multinomial(weights, 1, generator=self.generator))]
 
     def _act(self, length: int) -> Rollout:
-        rollout, self.time_step = act(
+        acted = act(
             self.learner.agent, self.state.params, self.env, self.time_step, length, self.generator
         )
-        self.recent.extend(self.tracker.update(rollout.rewards, rollout.discounts))
-        return rollout.to(self.dtype)
+        self.time_step = acted.step
+        self.recent.extend(self.tracker.update(acted))
+        return acted.rollout.to(self.dtype)
 
     def _mix(self, rollout: Rollout) -> Rollout:
         """Replace part of a train rollout by replayed trajectories."""
@@ -181,11 +191,17 @@ class Member:
         if self.config.replay_capacity == 0:
             return None
         spec = ReplaySpec(
-            self.env.observation_shape,
-            self.time_step.observation.dtype,
+            self.env.observation_spec,
             self.env.num_actions,
             self.dtype,
+            final=self.time_step.boundary is not None,
         )
         return Replay(
             self.config.replay_capacity, self.config.rollout_length, spec, self.config.device
         )
+
+
+def _flat_shape(env: str, spec: ObservationSpec) -> tuple[int, ...]:
+    if not isinstance(spec, ArraySpec):
+        raise DiscorlError(f"environment '{env}': discovery takes no dictionary observations")
+    return spec.shape

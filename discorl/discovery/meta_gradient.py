@@ -10,7 +10,7 @@ its gradient with respect to the rule. Two ways to the same number:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -79,7 +79,7 @@ def meta_gradient(
     if mode == "auto":
         mode = "reverse" if len(train) <= REVERSE_UP_TO else "mixed"
     rule_params = {name: p.detach().requires_grad_() for name, p in rule.params.items()}
-    differentiable = Learner(learner.agent, rule.with_params(rule_params), learner.optimiser)
+    differentiable = replace(learner, rule=rule.with_params(rule_params))
     problem = MetaProblem(
         differentiable, rule_params, value_function, train, valid, config or MetaLossConfig()
     )
@@ -95,7 +95,7 @@ def _reverse_gradient(
     regulariser = problem.valid.rewards.new_zeros(())
     with torch.enable_grad():
         for rollout in problem.train:
-            update = problem.update(state, rollout, differentiable=True)
+            update = problem.learner.update(state, rollout, differentiable=True)
             logits = update.outputs.logits.detach()
             value_state = problem.value_function.update(value_state, rollout, logits)
             state = update.state

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from discorl.discovery.value_function import ValueFunction, ValueState
 from discorl.layers import Params
-from discorl.learner import Learner, LearnerState, LearnerUpdate, learner_update
+from discorl.learner import Learner
 from discorl.rollout import Rollout
 from discorl.rules.disco import DiscoTargets
 from discorl.values.distributions import categorical_kl, entropy, log_prob
@@ -43,13 +43,6 @@ class MetaProblem:
     valid: Rollout
     config: MetaLossConfig
 
-    def update(self, state: LearnerState, rollout: Rollout, differentiable: bool) -> LearnerUpdate:
-        """One inner update: the learner's own step."""
-        learner = self.learner
-        return learner_update(
-            state, rollout, learner.rule, learner.agent, learner.optimiser, differentiable
-        )
-
 
 def validation_loss(
     problem: MetaProblem, params: Params, value_state: ValueState
@@ -57,11 +50,14 @@ def validation_loss(
     """The meta-loss of an updated agent without the price of its targets, and its metrics."""
     config, valid = problem.config, problem.valid
     actions = valid.actions[:-1]
-    outputs = problem.learner.agent.taken(params, valid.observations, actions, only=("z",))
+    outputs = problem.learner.agent.taken(params, valid.inputs(), actions, only=("z",))
     logits = outputs.logits[:-1]
     with torch.no_grad():
         judgement = problem.value_function.judge(value_state, valid, outputs.logits.detach())
-    pg_loss = (-log_prob(logits, actions) * judgement.normalized_advantage).mean()
+    pg_loss = -log_prob(logits, actions) * judgement.normalized_advantage
+    if valid.final is not None:  # Actions on an episode's last observation do nothing.
+        pg_loss = pg_loss * ~valid.final[:-1]
+    pg_loss = pg_loss.mean()
     policy_entropy = entropy(logits).mean()
     prediction_entropy = entropy(outputs.state["y"]).mean() + entropy(outputs.action["z"]).mean()
     regulariser = (

@@ -58,7 +58,7 @@ def mixed_gradient(
     states, grads = [state], []
     regulariser = problem.valid.rewards.new_zeros(())
     for rollout in problem.train:
-        update = problem.update(states[-1], rollout, differentiable=False)
+        update = problem.learner.update(states[-1], rollout, differentiable=False)
         value_state = problem.value_function.update(value_state, rollout, update.outputs.logits)
         with torch.no_grad():
             regulariser += target_regulariser(update.targets, problem.config)
@@ -109,7 +109,7 @@ def _backward(
     leaf = _leaf_state(state) if by_state else state
     learner = problem.learner
     with torch.enable_grad():
-        outputs = learner.agent.outputs(leaf.params, rollout.observations, for_targets=True)
+        outputs = learner.agent.outputs(leaf.params, rollout.inputs(), for_targets=True)
         targets, rule_state = rule_targets(
             leaf, rollout, outputs, learner.rule, learner.agent, differentiable=True
         )
@@ -180,8 +180,8 @@ def _through_gradient(
     targets = replace(tree_map(torch.Tensor.detach, targets), **free)
     with forward_ad.dual_level():
         dual = {name: forward_ad.make_dual(p, by_grads[name]) for name, p in params.items()}
-        taken = learner.agent.taken(dual, rollout.observations, rollout.actions[:-1])
-        loss, _ = masked_loss(taken, targets, rollout, learner.rule)
+        taken = learner.agent.taken(dual, rollout.inputs(), rollout.actions[:-1])
+        loss, _ = masked_loss(taken, targets, rollout, learner.rule, learner.learn_first_steps)
         inputs = _group(targets=leaf_targets) | (_group(params=params) if by_state else {})
         gradient = vector_jacobian({"loss": loss}, inputs)
         tangents = {name: _tangent(g) for name, g in gradient.items()}

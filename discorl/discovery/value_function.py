@@ -101,6 +101,10 @@ class ValueFunction:
         values = _READING(net_out).detach()
         rho = importance_weights(logits[:-1].detach(), rollout.logits[:-1], rollout.actions[:-1])
         discounts = self.config.discount * rollout.discounts[:-1].to(values.dtype)
+        if (
+            rollout.final is not None
+        ):  # Judged as if it had ended there: the next step is another's.
+            discounts = discounts * ~rollout.final[:-1]
         returns = vtrace(
             rollout.rewards[:-1], discounts, rho, values, values, self.config.vtrace_lambda
         )

@@ -16,8 +16,8 @@ from discorl.envs.tools import check_least, draw_index, mark
 class Bandit:
     """Choose the arm that pays best in the context shown, with noise and a delay.
 
-    The seed fixes the mean pay of every arm in every context, from 0 to 1. The first action of an
-    episode chooses; `delay` actions without effect follow, and the last one brings the pay.
+    The seed fixes the mean pay of every arm in every context, from 0 to 1. The first action in a
+    context chooses; `delay` actions without effect follow, and the last one brings the pay.
     """
 
     arms: int = 4
@@ -30,9 +30,11 @@ class Bandit:
     """Steps between the choice and the pay."""
     seed: int = 0
     """Fixes the mean pays."""
+    wait: int = 0
+    """Steps before the context is shown and the choice is made."""
 
     def __post_init__(self) -> None:
-        check_least(self, arms=1, contexts=1, noise=0, delay=0, seed=0)
+        check_least(self, arms=1, contexts=1, noise=0, delay=0, seed=0, wait=0)
 
     @property
     def num_actions(self) -> int:
@@ -41,7 +43,7 @@ class Bandit:
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
-        """1 at the context for the choice; later 1 at the step of the delay."""
+        """1 at the context for the choice; later 1 at the step of the delay; before, nothing."""
         return (self.contexts + self.delay,)
 
     @property
@@ -66,18 +68,18 @@ class Bandit:
     ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """See `TensorGame.play`."""
         chosen = _means(self, generator.device)[state["context"], actions]
-        pay = torch.where(state["time"] == 0, chosen, state["pay"])
+        pay = torch.where(state["time"] == self.wait, chosen, state["pay"])
         noise = torch.randn(pay.shape, generator=generator, device=pay.device)
         time = state["time"] + 1
-        terminal = time > self.delay
+        terminal = time > self.wait + self.delay
         reward = terminal.float() * (pay + self.noise * noise)
         return {**state, "pay": pay, "time": time}, reward, terminal
 
     def observe(self, state: dict[str, Tensor]) -> Tensor:
         """See `TensorGame.observe`: uint8 zeros and ones."""
-        time = state["time"]
-        shown = torch.where(time == 0, state["context"], self.contexts + time - 1)
-        return mark(shown[:, None], self.contexts + self.delay)
+        time = (state["time"] - self.wait)[:, None]
+        shown = torch.where(time > 0, self.contexts + time - 1, state["context"][:, None])
+        return mark(shown, self.contexts + self.delay) * (time >= 0)
 
 
 @lru_cache(maxsize=256)

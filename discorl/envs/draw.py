@@ -72,6 +72,7 @@ def play_episode(spec: str, seed: int) -> list[Frame]:
     step, total = env.reset(seed), 0.0
     frames: list[Frame] = []
     while True:
+        assert isinstance(step.observation, Tensor)
         seen = step.observation[0]
         step = env.step(torch.randint(env.num_actions, (1,), generator=actions))
         last = not step.discount

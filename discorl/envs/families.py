@@ -39,6 +39,7 @@ FAMILIES: dict[str, Family] = {
             "noise": (0.0, 0.1, 0.3),
             "delay": range(4),
             "seed": _SEEDS,
+            "wait": (1,),
         },
     ),
     "cartpole": Family(
@@ -93,7 +94,12 @@ FAMILIES: dict[str, Family] = {
     "umbrella": Family(
         "umbrella",
         "Umbrellas over short and long days.",
-        {"length": range(3, 11), "distractors": range(5), "noise": (0.0, 0.1, 0.2)},
+        {
+            "length": range(3, 11),
+            "distractors": range(5),
+            "noise": (0.0, 0.1, 0.2),
+            "wait": (1,),
+        },
     ),
 }
 """Meant for an MLP of 64 units and about a thousand updates of 32 x 16 steps."""

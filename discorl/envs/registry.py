@@ -1,26 +1,31 @@
-"""Environments by name: `catch`, with settings `catch:rows=10,columns=7`, or `family:catch`."""
+"""Environments by name: `catch`, `catch:rows=10,columns=7`, `family:catch`, `CartPole-v1`, ..."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from discorl.envs.bandit import Bandit
-from discorl.envs.base import Environment
+from discorl.envs.base import Environment, EnvironmentOptions
 from discorl.envs.cartpole import CartPole
 from discorl.envs.catch import Catch
 from discorl.envs.cliff import Cliff
 from discorl.envs.corridor import Corridor
 from discorl.envs.deep_sea import DeepSea
-from discorl.envs.families import resolve_environment
+from discorl.envs.families import PREFIX, resolve_environment
 from discorl.envs.grid import Grid
 from discorl.envs.memory import Memory
+from discorl.envs.settings import default_settings, parse_settings
 from discorl.envs.tensor import TensorEnvironment, TensorGame
 from discorl.envs.umbrella import Umbrella
 from discorl.errors import DiscorlError, UnknownNameError
+
+_VERSION = re.compile(r"-v\d+$")
+"""How Gymnasium's ids end."""
 
 GAMES: dict[str, Callable[..., TensorGame]] = {
     "bandit": Bandit,
@@ -51,18 +56,28 @@ class EnvironmentEntry:
 def list_environments() -> list[EnvironmentEntry]:
     """Everything that `make_environment` knows by name."""
     return [
-        EnvironmentEntry(name, _settings(game), _summary(game), _optimum(game()))
+        EnvironmentEntry(name, default_settings(game), _summary(game), _optimum(game()))
         for name, game in sorted(GAMES.items())
     ]
 
 
-def make_environment(spec: str, num_envs: int, device: torch.device | str = "cpu") -> Environment:
+def make_environment(
+    spec: str,
+    num_envs: int,
+    device: torch.device | str = "cpu",
+    options: EnvironmentOptions | None = None,
+) -> Environment:
     """Build `num_envs` copies of the environment that `spec` names, on a device.
 
     Args:
       spec: a name, with settings after a colon where wanted: `catch:rows=10,columns=7`. Or a
-        family, `family:grid` or `family:grid,seed=7`, which is drawn with seed 0 if not said.
+        family, `family:grid` or `family:grid,seed=7`, which is drawn with seed 0 if not said. Or
+        `minatar/breakout`, `ALE/Pong-v5`, any other Gymnasium id, or `module:function`, which
+        makes a Gymnasium environment.
+      options: how environments from outside are run.
     """
+    if is_external(spec):
+        return _make_external(spec, num_envs, device, options or EnvironmentOptions())
     game = make_game(spec)
     try:
         return TensorEnvironment(game, num_envs, device)
@@ -70,16 +85,45 @@ def make_environment(spec: str, num_envs: int, device: torch.device | str = "cpu
         raise DiscorlError(f"environment '{spec}': {error}") from error
 
 
+def is_external(spec: str) -> bool:
+    """Whether the environment comes from outside: Gymnasium, MinAtar, Atari or a function."""
+    name, _, rest = spec.partition(":")
+    if name in GAMES or name == PREFIX:
+        return False
+    return bool("/" in name or _VERSION.search(spec) or (rest and "=" not in rest))
+
+
+def _make_external(
+    spec: str, num_envs: int, device: torch.device | str, options: EnvironmentOptions
+) -> Environment:
+    """Imported where used: simulators are slow to import and may not be installed."""
+    if spec.startswith("minatar/"):
+        from discorl.envs.minatar import make_minatar
+
+        return make_minatar(spec, num_envs, device)
+    if spec.startswith("ALE/"):
+        from discorl.envs.atari import make_atari
+
+        return make_atari(spec, num_envs, device)
+    from discorl.envs.external import make_gymnasium
+
+    return make_gymnasium(
+        spec,
+        num_envs,
+        device,
+        workers=options.workers,
+        timeout=options.timeout,
+        discretize_actions=options.discretize_actions,
+    )
+
+
 def make_game(spec: str) -> TensorGame:
     """The rules of the environment that `spec` names, as `make_environment` reads it."""
-    name, _, settings = resolve_environment(spec, seed=0).partition(":")
+    resolved = resolve_environment(spec, seed=0)
+    name = resolved.partition(":")[0]
     if name not in GAMES:
         raise UnknownNameError("environment", name, GAMES)
-    game = GAMES[name]
-    try:
-        return game(**_parse(name, settings, _settings(game)))
-    except ValueError as error:
-        raise DiscorlError(f"environment '{spec}': {error}") from error
+    return parse_settings(resolved, GAMES[name])
 
 
 def optimal_return(spec: str) -> float | None:
@@ -96,34 +140,3 @@ def _optimum(game: Any) -> float | None:
 
 def _summary(game: Any) -> str:
     return (game.__doc__ or "").split("\n")[0]
-
-
-def _settings(game: Any) -> dict[str, Any]:
-    return {f.name: f.default for f in fields(game) if f.default is not MISSING}
-
-
-def _parse(name: str, text: str, defaults: dict[str, Any]) -> dict[str, Any]:
-    """`rows=10,columns=7` -> typed settings."""
-    values: dict[str, Any] = {}
-    for item in filter(None, text.split(",")):
-        key, separator, value = item.partition("=")
-        if key not in defaults:
-            raise UnknownNameError(f"setting of environment {name}", key, defaults)
-        kind = type(defaults[key])
-        try:
-            values[key] = _convert(kind, value)
-        except ValueError as error:
-            raise DiscorlError(
-                f"environment {name}: {key}={value or '?'} is not {kind.__name__}"
-            ) from error
-        if not separator:
-            raise DiscorlError(f"environment {name}: write {key}=VALUE, got '{item}'")
-    return values
-
-
-def _convert(kind: type, value: str) -> Any:
-    if kind is bool:
-        if value.lower() not in ("true", "false"):
-            raise ValueError(value)
-        return value.lower() == "true"
-    return kind(value)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from discorl.envs.base import TimeStep
+from discorl.envs.base import ArraySpec, ObservationSpec, TimeStep
 from discorl.tree import flatten, unflatten
 
 
@@ -48,9 +48,10 @@ class TensorEnvironment:
         self.game = game
         self.num_envs = num_envs
         self.num_actions = game.num_actions
-        self.observation_shape = game.observation_shape
         self._generator = torch.Generator(device)
         self._state = game.start(num_envs, self._generator)
+        dtype = game.observe(self._state).dtype
+        self.observation_spec: ObservationSpec = ArraySpec(game.observation_shape, dtype)
 
     def reset(self, seed: int) -> TimeStep:
         """See `Environment.reset`."""
@@ -83,6 +84,9 @@ class TensorEnvironment:
         state = dict(state)
         self._generator.set_state(state.pop("generator"))
         self._state = unflatten(self._state, state)
+
+    def close(self) -> None:
+        """See `Environment.close`: there is nothing to free."""
 
 
 def _like(flags: Tensor, tensor: Tensor) -> Any:

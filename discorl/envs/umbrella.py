@@ -14,22 +14,24 @@ from discorl.envs.tools import check_least, draw_index
 class Umbrella:
     """Take the umbrella if the forecast says rain; what it was worth is known at the end.
 
-    The first action decides: 1 takes the umbrella, 0 leaves it. Later actions do nothing. The
-    last step pays 1 if the decision fits the forecast, else -1; the steps before it pay a small
-    random amount. After Osband et al., "Behaviour suite for reinforcement learning".
+    The first action on a forecast decides: 1 takes the umbrella, 0 leaves it. Other actions do
+    nothing. The last step pays 1 if the decision fits the forecast, else -1; the steps before it
+    pay a small random amount. After Osband et al., "Behaviour suite for reinforcement learning".
     """
 
     length: int = 6
-    """Steps of an episode."""
+    """Steps from the forecast to the end."""
     distractors: int = 2
     """Random bits in each observation."""
     noise: float = 0.1
     """Size of the random rewards, plus or minus."""
+    wait: int = 0
+    """Steps before the forecast is shown and the decision is made."""
 
     num_actions = 2
 
     def __post_init__(self) -> None:
-        check_least(self, length=1, distractors=0, noise=0)
+        check_least(self, length=1, distractors=0, noise=0, wait=0)
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
@@ -52,9 +54,9 @@ class Umbrella:
         self, state: dict[str, Tensor], actions: Tensor, generator: torch.Generator
     ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """See `TensorGame.play`."""
-        taken = torch.where(state["time"] == 0, actions, state["taken"])
+        taken = torch.where(state["time"] == self.wait, actions, state["taken"])
         time = state["time"] + 1
-        terminal = time == self.length
+        terminal = time == self.wait + self.length
         fits = taken == state["forecast"]
         small = self.noise * (2 * draw_index(2, len(time), generator) - 1)
         reward = torch.where(terminal, 2 * fits.float() - 1, small)
@@ -63,8 +65,9 @@ class Umbrella:
 
     def observe(self, state: dict[str, Tensor]) -> Tensor:
         """See `TensorGame.observe`: float32."""
-        left = 1 - state["time"] / self.length
-        known = torch.stack([state["forecast"], state["taken"], left], dim=1)
+        left = 1 - state["time"] / (self.wait + self.length)
+        forecast = state["forecast"] * (state["time"] >= self.wait)
+        known = torch.stack([forecast, state["taken"], left], dim=1)
         return torch.cat([known, state["bits"]], dim=1).to(torch.float32)
 
     def _draw_bits(self, num_envs: int, generator: torch.Generator) -> Tensor:

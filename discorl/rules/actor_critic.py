@@ -107,18 +107,19 @@ class ActorCritic:
             outputs.logits[:-1], transitions.behaviour_logits, transitions.actions
         )
         discounts = self.discount * transitions.continues
-        returns = vtrace(transitions.rewards, discounts, rho, values, values, self.vtrace_lambda)
-        decay = self.moving_average_decay
+        decay = transitions.trace_decay(self.vtrace_lambda)
+        returns = vtrace(transitions.rewards, discounts, rho, values, values, decay)
+        raw_advantage = advantage = transitions.without_gaps(returns.advantage)
+        td = transitions.without_gaps(returns.td)
         new_state = ActorCriticState(
-            advantage=state.advantage.update(returns.advantage, decay),
-            td=state.td.update(returns.td, decay),
+            advantage=state.advantage.update(advantage, self.moving_average_decay),
+            td=state.td.update(td, self.moving_average_decay),
         )
-        advantage, td = returns.advantage, returns.td
         if self.normalize_advantage:
             advantage = new_state.advantage.normalize(advantage)
         if self.normalize_td:
             td = new_state.td.scale(td)
-        return ActorCriticTargets(advantage, returns.advantage, td, values.mean()), new_state
+        return ActorCriticTargets(advantage, raw_advantage, td, values.mean()), new_state
 
     def loss(
         self, outputs: TakenOutputs, targets: ActorCriticTargets, transitions: Transitions

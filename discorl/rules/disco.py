@@ -200,6 +200,7 @@ class DiscoRule:
                 actions=transitions.actions,
                 rewards=transitions.rewards,
                 continues=transitions.continues,
+                links=transitions.links,
                 values=values,
                 advantage=returns.advantage,
                 normalized_advantage=normalized_advantage,
@@ -241,7 +242,7 @@ class DiscoRule:
         rho = importance_weights(
             outputs.logits[:-1], transitions.behaviour_logits, transitions.actions
         )
-        return retrace(
+        returns = retrace(
             rewards=transitions.rewards,
             discounts=self.config.discount * transitions.continues,
             rho=rho,
@@ -250,7 +251,12 @@ class DiscoRule:
             target_values=(policy * target_q_values).sum(dim=-1),
             q_values=q_values,
             target_q_values=target_q_values,
-            lambda_=self.config.retrace_lambda,
+            lambda_=transitions.trace_decay(self.config.retrace_lambda),
+        )
+        return replace(
+            returns,
+            advantage=transitions.without_gaps(returns.advantage),
+            q_td=transitions.without_gaps(returns.q_td),
         )
 
     def loss(

@@ -87,7 +87,7 @@ RULES: dict[str, WrittenRule | StoredRule] = {
     "sprout": StoredRule(
         kind="discovered",
         file_name="sprout.safetensors",
-        sha256="88c54ba3b7f959de9616442c802d9fb99a49155e2c6008ba5f8534bb61b2dab3",
+        sha256="f1f502afca6f45781c8f1b29faa9fa19a9a910afeb36f2dabcab9e252cd42ee6",
         provenance={"origin": "discovered with discorl; docs/sprout.md says how"},
     ),
     "actor_critic": WrittenRule("hand-written", ActorCritic),

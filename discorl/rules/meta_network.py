@@ -140,6 +140,8 @@ class MetaInputs:
     """[T, B]."""
     continues: Tensor
     """[T, B]: 0 at terminal transitions, else 1."""
+    links: Tensor
+    """[T, B]: 0 also where the episode was cut off; the LSTM reads no further there."""
     values: Tensor
     """[T + 1, B]."""
     advantage: Tensor
@@ -197,7 +199,7 @@ def apply_meta_network(
 
     actions = _embed_actions(params, "", action_scalars, z, target_z)
     x = _step_inputs(inputs, scalars, y, target_y, z, target_z, actions)
-    x = _backward_lstm(params, x, inputs.continues)
+    x = _backward_lstm(params, x, inputs.links)
     x = x * linear(params, "gate", state.hidden)
     outputs = MetaOutputs(
         policy=_policy_target(params, x, actions),
@@ -303,8 +305,8 @@ def _step_inputs(
     return torch.cat(parts, dim=-1)
 
 
-def _backward_lstm(params: Params, x: Tensor, continues: Tensor) -> Tensor:
-    """[T, B, I] -> [T, B, H], last step first; what lies beyond a terminal step is forgotten."""
+def _backward_lstm(params: Params, x: Tensor, links: Tensor) -> Tensor:
+    """[T, B, I] -> [T, B, H], last step first; what lies beyond an episode is forgotten."""
     _, batch, size = x.shape
     hidden_size = params["lstm.b"].shape[0] // 4
     from_input, from_hidden = params["lstm.w"].split([size, hidden_size], dim=0)
@@ -313,7 +315,7 @@ def _backward_lstm(params: Params, x: Tensor, continues: Tensor) -> Tensor:
     cell = x.new_zeros(batch, hidden_size)
     outputs = []
     for step, keep in zip(
-        reversed(projected.unbind()), reversed(continues.unsqueeze(-1).unbind()), strict=True
+        reversed(projected.unbind()), reversed(links.unsqueeze(-1).unbind()), strict=True
     ):
         gates = torch.addmm(step, hidden * keep, from_hidden)
         hidden, cell = lstm_cell(gates, cell * keep)

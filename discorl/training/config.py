@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 import tyro
 
-from discorl.agents.network import NetworkConfig
+from discorl.agents.config import BodyName, MemoryName, NetworkConfig
+from discorl.envs.base import EnvironmentOptions
 from discorl.errors import DiscorlError
 from discorl.settings import check_known, check_least
 
@@ -20,7 +22,8 @@ class TrainConfig:
     """
 
     env: tyro.conf.Positional[str] = "catch"
-    """Environment, with settings after a colon: catch:rows=10,columns=7."""
+    """Environment: a name from `discorl envs list` with settings after a colon
+    (catch:rows=10,columns=7), a Gymnasium id (CartPole-v1), or module:function."""
     rule: str = "sprout"
     """Update rule: a name from `discorl rules list`, or a rule file."""
     steps: int = 1000
@@ -40,6 +43,19 @@ class TrainConfig:
     replay_fraction: float = 1.0
     """Share of a batch drawn from replay; the rest is the newest rollout."""
 
+    clip_rewards: bool = False
+    """Learn from rewards cut to -1 and 1. Returns are reported as they are."""
+    reward_scale: float = 1.0
+    """Learn from rewards times this. Returns are reported as they are."""
+    normalize_observations: bool = False
+    """Shift and scale observations to mean 0 and deviation 1, as seen so far. Not images."""
+    discretize_actions: int = 0
+    """Values of each dimension of a continuous action to choose from; 0 refuses such actions."""
+    env_workers: bool = False
+    """A process for each copy of a Gymnasium environment; worth it if its steps are slow."""
+    env_timeout: float = 60.0
+    """Seconds after which such a process that does not answer is given up."""
+
     learning_rate: float = 0.01
     """The largest possible step of a parameter in one update."""
     learning_rate_schedule: Literal["constant", "cosine"] = "constant"
@@ -47,8 +63,29 @@ class TrainConfig:
     weight_decay: float = 0.0
     """Decoupled weight decay."""
 
+    learn_first_steps: bool = False
+    """Let an episode's first step count in the loss; in the published learner it does not."""
+
     torso: tuple[int, ...] = (512, 512)
-    """Units of the MLP torso's layers."""
+    """Units of the fully connected layers: the MLP's, or those behind convolutions."""
+    body: BodyName = "auto"
+    """What reads the observation; by default an MLP for vectors, convolutions for images."""
+    channels: tuple[int, ...] = ()
+    """Channels of the convolutions; by default each body's own."""
+    blocks: int = 2
+    """Residual blocks in each section of the IMPALA body."""
+    memory: MemoryName = "none"
+    """What remembers earlier observations."""
+    memory_size: int = 256
+    """Cells of the LSTM or GRU, or the transformer's width."""
+    memory_window: int = 32
+    """Steps that the transformer looks back."""
+    memory_layers: int = 2
+    """The transformer's layers."""
+    memory_heads: int = 4
+    """The transformer's attention heads in each layer."""
+    burn_in: int = 0
+    """Steps at the start of a trajectory that only refresh the agent's memory."""
     activate_torso: bool = False
     """ReLU after the torso's last layer too."""
     model_size: int = 128
@@ -80,7 +117,8 @@ class TrainConfig:
     """Log to Weights & Biases too."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "torso", tuple(self.torso))
+        for name in ("torso", "channels"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         check_least(self, _LEAST)
         if not self.learning_rate > 0:
             raise DiscorlError("--learning-rate: expected a positive number")
@@ -88,12 +126,28 @@ class TrainConfig:
             raise DiscorlError("--replay-fraction: expected a number from 0 to 1")
         if not self.torso or min(self.torso) < 1:
             raise DiscorlError("--torso: expected one or more positive sizes")
+        if self.channels and min(self.channels) < 1:
+            raise DiscorlError("--channels: expected positive numbers")
+        if not math.isfinite(self.reward_scale) or self.reward_scale == 0:
+            raise DiscorlError("--reward-scale: expected a number other than 0")
+        if not self.env_timeout > 0:
+            raise DiscorlError("--env-timeout: expected a positive number of seconds")
+        if self.burn_in > self.rollout_length - 2:
+            raise DiscorlError(
+                f"--burn-in {self.burn_in}: expected at most {self.rollout_length - 2}, so that "
+                "two steps of --rollout-length are left to learn from"
+            )
         self._check_batch()
 
     @property
     def network(self) -> NetworkConfig:
         """The part that shapes the network."""
         return NetworkConfig(**{f.name: getattr(self, f.name) for f in fields(NetworkConfig)})
+
+    @property
+    def env_options(self) -> EnvironmentOptions:
+        """How an environment from outside is run."""
+        return EnvironmentOptions(self.env_workers, self.env_timeout, self.discretize_actions)
 
     @property
     def batch(self) -> int:
@@ -152,6 +206,13 @@ _LEAST = {
     "batch_size": 1,
     "model_size": 1,
     "head_hidden": 1,
+    "blocks": 0,
+    "memory_size": 1,
+    "memory_window": 1,
+    "memory_layers": 1,
+    "memory_heads": 1,
+    "burn_in": 0,
+    "discretize_actions": 0,
     "log_every": 1,
     "eval_every": 0,
     "eval_episodes": 1,

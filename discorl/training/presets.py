@@ -18,6 +18,7 @@ _ACTOR_CRITIC = {
     "value_width": 1.0,
     "num_envs": 16,
     "replay_fraction": 0.75,
+    "learn_first_steps": True,
 }
 
 _DISCOVERED = {
@@ -25,6 +26,7 @@ _DISCOVERED = {
     "activate_torso": True,
     "value_width": 1.0,
     "action_head_std": 0.001,
+    "learn_first_steps": True,
 }
 """A newborn agent that is sure that nothing is worth anything learns twice as fast: the
 published initialisation makes its first values noise many times larger than the rewards."""
@@ -41,6 +43,7 @@ _SPROUT = {
     "rollout_length": 16,
     "batch_size": None,
     "replay_fraction": 0.0,
+    "learn_first_steps": True,
 }
 """As the agents lived that it was discovered with."""
 

@@ -32,7 +32,7 @@ from discorl.runs.metrics import MetricsWriter, read_metrics
 from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
 from discorl.runs.session import Interrupted, Observer, Progress, stop_signals
 from discorl.training.config import TrainConfig
-from discorl.training.trainer import Trainer
+from discorl.training.trainer import PHASES, Trainer
 
 
 def start_run(
@@ -102,6 +102,7 @@ def _run(trainer: Trainer, folder: Path, observer: Observer | None) -> dict[str,
             _loop(trainer, folder, writer, observer, stop)
         return _finish(trainer, folder, writer)
     finally:
+        trainer.close()
         writer.close()
 
 
@@ -116,7 +117,7 @@ def _loop(
     config = trainer.config
     clock = _Clock(trainer)
     while trainer.step < config.steps:
-        metrics = trainer.train_step()
+        metrics = _train_step(trainer, folder)
         step = trainer.step
         if metrics is not None:
             trainer.unlogged.append((step, metrics))
@@ -134,6 +135,22 @@ def _loop(
             save_checkpoint(folder / CHECKPOINTS, trainer.checkpoint(), config.keep_checkpoints)
         if stop:
             raise Interrupted(stop[0], folder, step)
+
+
+def _train_step(trainer: Trainer, folder: Path) -> Metrics | None:
+    """One step; if the environment fails in it, the agent before it is saved."""
+    try:
+        return trainer.train_step()
+    except DiscorlError as error:
+        if not trainer.step:
+            raise
+        check_finite(trainer.unlogged)
+        checkpoint = trainer.checkpoint()
+        save_checkpoint(folder / CHECKPOINTS, checkpoint, trainer.config.keep_checkpoints)
+        raise DiscorlError(
+            f"{error} The agent as of step {trainer.step} is saved; "
+            f"discorl train --resume {folder} goes on from there."
+        ) from error
 
 
 def check_finite(pending: list[tuple[int, Metrics]]) -> dict[str, float]:
@@ -216,8 +233,7 @@ def _finish(trainer: Trainer, folder: Path, writer: MetricsWriter) -> dict[str, 
         "eval_return_sampled": sampled.mean_return,
         "eval_episodes": greedy.episodes,
         "seconds": round(total, 3),
-        "share_acting": round(seconds["acting"] / total, 4),
-        "share_learning": round(seconds["learning"] / total, 4),
+        **{f"share_{phase}": round(seconds[phase] / total, 4) for phase in PHASES},
         "env_steps_per_second": round(trainer.env_steps / total, 1),
         "folder": str(folder),
     }
@@ -236,7 +252,7 @@ def _notes(trainer: Trainer) -> list[str]:
         f"network of {parameters:,} parameters"
     ]
     if (replay := trainer.replay) is not None:
-        memory = replay.memory(replay.capacity, replay.length, replay.spec)
+        memory = replay.memory()
         notes.append(
             f"replay of {replay.capacity} trajectories takes {memory / 2**20:.1f} MiB "
             f"({replay.spec.bytes_per_step()} bytes a step)"

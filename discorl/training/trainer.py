@@ -5,26 +5,32 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from discorl.agents.base import initial_memory
 from discorl.agents.network import Network
-from discorl.envs.base import Environment, TimeStep
-from discorl.envs.registry import make_environment
+from discorl.envs.base import Environment, TimeStep, restore_step
+from discorl.envs.registry import is_external, make_environment
+from discorl.envs.wrappers import NormalizedEnvironment, RunningMoments
 from discorl.errors import DiscorlError
 from discorl.learner import Learner, LearnerState
 from discorl.optim import ClippedAdam, Schedule
 from discorl.replay import Replay, ReplaySpec, concatenate, first_trajectories
-from discorl.rollout import Rollout
+from discorl.rollout import Memory, Rollout
 from discorl.rules.base import Metrics, UpdateRule
 from discorl.rules.disco import DiscoRule
 from discorl.runs.checkpoint import Checkpoint
-from discorl.training.actor import Episode, EpisodeTracker, act
+from discorl.training.actor import Acted, Episode, EpisodeTracker, act, burn_in
 from discorl.training.config import TrainConfig
 from discorl.training.evaluation import Evaluation, evaluate
 from discorl.tree import flatten, split_groups, unflatten
 
+PHASES = ("environment", "acting", "replay", "learning")
+"""What a run's time is spent on."""
 RECENT_EPISODES = 100
 """The reported return is the mean of so many newest episodes."""
 _EVALUATION_SEED = 1_000_003
@@ -42,18 +48,20 @@ class Trainer:
             )
         self.device = _device(config.device)
         self.rule = rule.to(device=self.device) if isinstance(rule, DiscoRule) else rule
-        self.env: Environment = make_environment(config.env, config.num_envs, self.device)
+        self.moments = RunningMoments() if config.normalize_observations else None
+        self.env = self._make_env(config.num_envs)
         self.learner = self._make_learner()
         self.learner_step = self.learner.compiled_step() if config.compile else self.learner.step
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.state: LearnerState = self.learner.init(self.generator)
         self.time_step: TimeStep = self.env.reset(config.seed)
+        self.memory = self._no_memory()
         self.replay = self._make_replay()
         self.tracker = EpisodeTracker(config.num_envs)
         self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
         self.step = 0
         self.episodes = 0
-        self.seconds = {"acting": 0.0, "learning": 0.0}
+        self.seconds = dict.fromkeys(PHASES, 0.0)
         self.unlogged: list[tuple[int, Metrics]] = []
         """Steps and their metrics since the last record, which is their mean."""
 
@@ -70,32 +78,47 @@ class Trainer:
 
     def train_step(self) -> Metrics | None:
         """One rollout and one update; no metrics until enough is stored to learn from."""
-        started = time.perf_counter()
-        rollout, self.time_step = act(
+        clock = time.perf_counter()
+        acted = act(
             self.learner.agent,
             self.state.params,
             self.env,
             self.time_step,
             self.config.rollout_length,
             self.generator,
+            self.memory,
         )
-        self._account(rollout)
-        if self.replay is not None:
-            self.replay.add(rollout)
-        acted = time.perf_counter()
-        self.seconds["acting"] += acted - started
+        self._account(acted)
+        self.time_step, self.memory = acted.step, acted.memory
+        clock = self._spent("acting", clock + acted.env_seconds)
+        self.seconds["environment"] += acted.env_seconds
+        batch = self._batch(self._shape_rewards(acted.rollout))
+        clock = self._spent("replay", clock)
         self.step += 1
-        if self.replay is not None and self.replay.size < self.config.replayed_trajectories:
+        if batch is None:
             return None
-        self.state, metrics = self.learner_step(self.state, self._batch(rollout))
-        self.seconds["learning"] += time.perf_counter() - acted
+        self.state, metrics = self.learner_step(self.state, self._refresh_memory(batch))
+        self._spent("learning", clock)
         return metrics
+
+    def _spent(self, phase: str, since: float) -> float:
+        """Book the time since then on a phase; returns now."""
+        now = time.perf_counter()
+        self.seconds[phase] += now - since
+        return now
 
     def evaluate(self, greedy: bool, episodes: int | None = None) -> Evaluation:
         """Play whole episodes on environments of their own; training is not touched."""
-        env = make_environment(self.config.env, episodes or self.config.eval_episodes, self.device)
+        episodes = episodes or self.config.eval_episodes
+        # Copies of an environment from outside cost memory or processes: each plays many episodes.
+        copies = self.config.num_envs if is_external(self.config.env) else episodes
         seed = _EVALUATION_SEED + self.config.seed
-        return evaluate(self.learner.agent, self.state.params, env, seed, greedy)
+        with closing(self._make_env(copies, frozen=True)) as env:
+            return evaluate(self.learner.agent, self.state.params, env, seed, greedy, episodes)
+
+    def close(self) -> None:
+        """Free what the environment holds."""
+        self.env.close()
 
     def checkpoint(self) -> Checkpoint:
         """All that is needed to go on exactly from here."""
@@ -118,8 +141,10 @@ class Trainer:
         groups = split_groups(checkpoint.tensors)
         try:
             self.state = unflatten(self.state, groups["learner"])
-            self.time_step = unflatten(self.time_step, groups["time_step"])
-            self.env.load_state_dict(groups["env"])
+            self.time_step = restore_step(self.time_step, groups["time_step"])
+            fresh_step = self.env.load_state_dict(groups["env"])
+            if self.memory is not None:
+                self.memory = unflatten(self.memory, groups["memory"])
             if self.replay is not None:
                 self.replay.load_state_dict(groups["replay"])
             self.tracker.load_state_dict(groups["tracker"])
@@ -127,7 +152,7 @@ class Trainer:
             values = checkpoint.values
             self.episodes = int(values["episodes"])
             self.recent = deque((Episode(*e) for e in values["recent"]), maxlen=RECENT_EPISODES)
-            self.seconds = dict(values["seconds"])
+            self.seconds |= values["seconds"]
             self.unlogged = [
                 (step, dict(zip(names, torch.tensor(row, device=self.device), strict=True)))
                 for step, names, row in values["unlogged"]
@@ -135,28 +160,70 @@ class Trainer:
         except (KeyError, ValueError) as error:
             raise DiscorlError(f"the checkpoint does not fit this run: {error}") from error
         self.step = checkpoint.step
+        if fresh_step is not None:
+            self._begin_episodes(fresh_step)
+
+    def _begin_episodes(self, step: TimeStep) -> None:
+        """Go on with new episodes, where the environment could not be put back."""
+        self.time_step = step
+        self.memory = self._no_memory()
+        self.tracker = EpisodeTracker(self.config.num_envs)
+
+    def _no_memory(self) -> Memory | None:
+        return initial_memory(self.learner.agent, self.config.num_envs, self.device)
+
+    def _make_env(self, copies: int, frozen: bool = False) -> Environment:
+        config = self.config
+        env = make_environment(config.env, copies, self.device, config.env_options)
+        if self.moments is None:
+            return env
+        return NormalizedEnvironment(env, self.moments, frozen)
+
+    def _shape_rewards(self, rollout: Rollout) -> Rollout:
+        """What is learned from; returns were counted before."""
+        config, rewards = self.config, rollout.rewards
+        if config.clip_rewards:
+            rewards = rewards.clamp(-1, 1)
+        return replace(rollout, rewards=config.reward_scale * rewards)
+
+    def _refresh_memory(self, batch: Rollout) -> Rollout:
+        """Replace the first steps of a batch by what the agent would remember of them now."""
+        if not self.config.burn_in or self.memory is None:
+            return batch
+        return burn_in(self.learner.agent, self.state.params, batch, self.config.burn_in)
 
     def _make_learner(self) -> Learner:
         config = self.config
         heads = self.rule.heads(self.env.num_actions)
-        agent = Network.mlp(self.env.observation_shape, heads, config.network)
+        agent = Network.for_observations(self.env.observation_spec, heads, config.network)
         cosine = config.steps if config.learning_rate_schedule == "cosine" else None
         optimiser = ClippedAdam(
             Schedule(config.learning_rate, cosine), weight_decay=config.weight_decay
         )
-        return Learner(agent, self.rule, optimiser)
+        return Learner(agent, self.rule, optimiser, config.learn_first_steps)
 
     def _make_replay(self) -> Replay | None:
         config = self.config
         if not config.replayed_trajectories:
             return None
-        observation = self.time_step.observation
-        spec = ReplaySpec(self.env.observation_shape, observation.dtype, self.env.num_actions)
+        spec = ReplaySpec(
+            self.env.observation_spec,
+            self.env.num_actions,
+            final=self.time_step.boundary is not None,
+            memory={} if self.memory is None else {k: m.shape[1:] for k, m in self.memory.items()},
+        )
         return Replay(config.replay_capacity, config.rollout_length, spec, self.device)
 
-    def _batch(self, rollout: Rollout) -> Rollout:
-        """The newest trajectories and replayed ones, as the configuration mixes them."""
+    def _batch(self, rollout: Rollout) -> Rollout | None:
+        """The newest trajectories and replayed ones, as the configuration mixes them.
+
+        Nothing until enough is stored.
+        """
         config = self.config
+        if self.replay is not None:
+            self.replay.add(rollout)
+            if self.replay.size < config.replayed_trajectories:
+                return None
         parts = []
         if config.fresh_trajectories:
             parts.append(first_trajectories(rollout, config.fresh_trajectories))
@@ -164,13 +231,13 @@ class Trainer:
             parts.append(self.replay.sample(config.replayed_trajectories, self.generator))
         return parts[0] if len(parts) == 1 else concatenate(parts)
 
-    def _account(self, rollout: Rollout) -> None:
-        if not bool(torch.isfinite(rollout.rewards).all()):
+    def _account(self, acted: Acted) -> None:
+        if not bool(torch.isfinite(acted.rewards).all()):
             raise DiscorlError(
                 f"environment '{self.config.env}' gave a reward that is not finite at step "
-                f"{self.step + 1}. Every checkpoint is from before it."
+                f"{self.step + 1}."
             )
-        episodes = self.tracker.update(rollout.rewards, rollout.discounts)
+        episodes = self.tracker.update(acted)
         self.episodes += len(episodes)
         self.recent.extend(episodes)
 
@@ -182,6 +249,8 @@ class Trainer:
             "tracker": self.tracker.state_dict(),
             "generator": {"state": self.generator.get_state()},
         }
+        if self.memory is not None:
+            tensors["memory"] = self.memory
         if self.replay is not None:
             tensors["replay"] = self.replay.state_dict()
         return tensors

@@ -55,7 +55,7 @@ def vtrace(
     rho: Tensor,
     values: Tensor,
     target_values: Tensor,
-    lambda_: float,
+    lambda_: float | Tensor,
 ) -> VTraceReturns:
     """V-trace with all importance weights clipped at one.
 
@@ -63,7 +63,7 @@ def vtrace(
       rewards, discounts, rho: [T, B].
       values: [T + 1, B], read for `td` only.
       target_values: [T + 1, B], bootstrapped from; pass `values` where there is no target net.
-      lambda_: trace decay.
+      lambda_: trace decay; or one for each transition [T, B], for what the next one learned.
     """
     check_returns(rewards, discounts, rho, values, target_values)
     v, v_next = target_values[:-1], target_values[1:]
@@ -76,7 +76,8 @@ def vtrace(
         error = delta[t] + trace[t] * error
         errors.append(error)
     value_target = v + torch.stack(errors[::-1])
-    bootstrap = torch.cat([lambda_ * value_target[1:] + (1 - lambda_) * v[1:], v_next[-1:]])
+    decay = _before_last(lambda_)
+    bootstrap = torch.cat([decay * value_target[1:] + (1 - decay) * v[1:], v_next[-1:]])
     return VTraceReturns(
         advantage=clipped_rho * (rewards + discounts * bootstrap - v),
         value_target=value_target,
@@ -93,7 +94,7 @@ def retrace(
     target_values: Tensor,
     q_values: Tensor,
     target_q_values: Tensor,
-    lambda_: float,
+    lambda_: float | Tensor,
 ) -> RetraceReturns:
     """Retrace targets for the actions taken, with traces `lambda min(rho, 1)`.
 
@@ -101,19 +102,20 @@ def retrace(
       rewards, discounts, rho, actions: [T, B].
       values, target_values: [T + 1, B], expectations of the next two under the policy.
       q_values, target_q_values: [T + 1, B, A].
-      lambda_: trace decay; zero gives one-step targets.
+      lambda_: trace decay; zero gives one-step targets. Or one for each transition [T, B], for
+        what the next one learned.
     """
     check_returns(rewards, discounts, rho, values, target_values)
     check_shape("actions", actions, tuple(rewards.shape))
     check_shape("q_values", q_values, (*values.shape, q_values.shape[-1]))
     check_shape("target_q_values", target_q_values, tuple(q_values.shape))
     clipped_rho = rho.clamp(max=1)
-    trace = lambda_ * clipped_rho
+    trace = _before_last(lambda_) * clipped_rho[1:]
     target_q_a = lookup(target_q_values[:-1], actions)
     target = rewards[-1] + discounts[-1] * target_values[-1]
     targets = [target]
     for t in reversed(range(len(rewards) - 1)):
-        correction = trace[t + 1] * (target - target_q_a[t + 1])
+        correction = trace[t] * (target - target_q_a[t + 1])
         target = rewards[t] + discounts[t] * (target_values[t + 1] + correction)
         targets.append(target)
     q_target = torch.stack(targets[::-1]).detach()
@@ -127,6 +129,10 @@ def retrace(
         value_target=value_target,
         td=value_target - values[:-1],
     )
+
+
+def _before_last(lambda_: float | Tensor) -> float | Tensor:
+    return lambda_[:-1] if isinstance(lambda_, Tensor) else lambda_
 
 
 def check_returns(

@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from discorl.agents.network import Network, NetworkConfig
+from discorl.agents.config import NetworkConfig
+from discorl.agents.network import Network
 from discorl.agents.published import from_published, to_published
 from discorl.learner import Learner, LearnerState
 from discorl.optim import ClippedAdam, Schedule

@@ -76,7 +76,8 @@ def make_setup(rule, updates, optimiser=None, spread=0.3):
     generator = torch.Generator().manual_seed(1)
     env = make_environment("catch:rows=4,columns=3", 3)
     network = NetworkConfig(torso=(8, 7), model_size=5, head_hidden=6)
-    agent = Network.mlp(env.observation_shape, rule.heads(env.num_actions), network)
+    shape = env.observation_spec.shape
+    agent = Network.mlp(shape, rule.heads(env.num_actions), network)
     learner = Learner(agent, rule, optimiser or ClippedAdam(Schedule(0.01)))
     state = learner.init(generator, torch.float64)
 
@@ -88,13 +89,14 @@ def make_setup(rule, updates, optimiser=None, spread=0.3):
 
     target_params = stir(state.params)
     state = replace(state, params=stir(state.params), target_params=target_params)
-    value_function = ValueFunction(env.observation_shape, ValueConfig(torso=(6, 5)))
+    value_function = ValueFunction(shape, ValueConfig(torso=(6, 5)))
     value_state = value_function.init(generator, torch.float64)
     step, rollouts = env.reset(2), []
     for length in [5] * updates + [9]:
-        rollout, step = act(agent, state.params, env, step, length, generator)
+        acted = act(agent, state.params, env, step, length, generator)
+        step = acted.step
         # The actor was a little different from the learner: importance weights are not one.
-        rollout = rollout.to(torch.float64)
+        rollout = acted.rollout.to(torch.float64)
         rollouts.append(replace(rollout, logits=stir({"logits": rollout.logits})["logits"]))
     *train, valid = rollouts
     return Setup(learner, state, value_function, value_state, train, valid)
@@ -139,6 +141,28 @@ def test_the_agent_after_is_the_learners(tiny_rule, mode):
     assert_close(flatten(result.state), flatten(state), 1e-12)
     assert_close(result.inner_metrics, metrics, 1e-12)
     assert not any(t.requires_grad for t in flatten(result).values())
+
+
+def with_cuts(rollout):
+    """The same rollout, in which one trajectory was cut off in the middle."""
+    final = torch.zeros_like(rollout.actions, dtype=torch.bool)
+    final[len(final) // 2, 1] = True
+    return replace(rollout, final=final)
+
+
+@pytest.mark.parametrize("cuts", [False, True])
+def test_modes_agree_on_first_steps_and_cut_off_episodes(tiny_rule, cuts):
+    setup = make_setup(tiny_rule, 2)
+    if cuts:
+        setup = replace(setup, train=[with_cuts(rollout) for rollout in setup.train])
+    default = setup.run("reverse")
+    setup = replace(setup, learner=replace(setup.learner, learn_first_steps=True))
+    reverse, mixed = setup.run("reverse"), setup.run("mixed")
+    assert_close(mixed.grads, reverse.grads, 1e-10)
+    assert_close(flatten(mixed.state), flatten(reverse.state), 1e-10)
+    assert any(
+        not torch.allclose(p, default.state.params[n]) for n, p in reverse.state.params.items()
+    )
 
 
 def test_auto_takes_the_mode_by_the_number_of_updates(tiny_rule, monkeypatch):

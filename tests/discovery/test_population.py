@@ -474,3 +474,9 @@ def test_a_random_rule_tells_a_newborns_actions_apart(seed):
         member.state, rollout, outputs, rule, member.learner.agent, differentiable=False
     )
     assert targets.policy.std(dim=-1).max() > 1e-6
+
+
+@pytest.mark.parametrize("first_steps", [False, True])
+def test_members_learn_from_first_steps_if_asked_for(tiny_rule, first_steps):
+    member = make_member(tiny_rule, learn_first_steps=first_steps)
+    assert member.learner.learn_first_steps is first_steps

@@ -6,6 +6,7 @@ SPECS = [
     "bandit",
     "bandit:arms=2,contexts=3,noise=0.5,delay=2,seed=5",
     "bandit:arms=1,noise=0",
+    "bandit:arms=3,contexts=2,delay=1,wait=2",
     "cartpole",
     "cartpole:steps=7,force=5,pole=1",
     "catch:rows=4,columns=5",
@@ -24,6 +25,7 @@ SPECS = [
     "memory:cues=5,delay=1,visible=true",
     "umbrella",
     "umbrella:length=1,distractors=0,noise=0",
+    "umbrella:length=2,wait=3",
 ]
 
 

@@ -8,6 +8,7 @@ from playing import SPECS, play_whole, random_policy
 from safetensors.torch import load_file, save_file
 
 from discorl.envs import make_environment, optimal_return
+from discorl.envs.base import ArraySpec
 from discorl.envs.registry import GAMES, make_game
 from discorl.errors import DiscorlError
 
@@ -32,17 +33,19 @@ def test_shapes_and_types(spec):
     step = env.reset(0)
     assert step.reward.tolist() == [0.0] * 7
     assert step.discount.tolist() == [1.0] * 7
-    dtype, ends = step.observation.dtype, 0
+    spec_of_env, dtype, ends = env.observation_spec, step.observation.dtype, 0
     assert dtype in (torch.uint8, torch.float32)
     for t in range(60):
-        assert step.observation.shape == (7, *env.observation_shape)
-        assert step.observation.dtype == dtype
+        assert ArraySpec(step.observation.shape[1:], step.observation.dtype) == spec_of_env
+        assert len(step.observation) == 7
         assert (step.reward.shape, step.discount.shape) == ((7,), (7,))
         assert step.reward.dtype == step.discount.dtype == torch.float32
         assert step.reward.isfinite().all()
         assert step.observation.isfinite().all()
         if dtype == torch.uint8:
-            assert step.observation.max() == 1
+            # Only a wait shows nothing at all.
+            assert step.observation.max() <= 1
+            assert step.observation.any() or "wait=" in spec
         assert ((step.discount == 0) | (step.discount == 1)).all()
         ends += int((step.discount == 0).sum())
         step = env.step(torch.full((7,), t % env.num_actions))
@@ -146,6 +149,7 @@ def test_any_script_can_be_played(spec, num_envs, seed, script):
         ("bandit:noise=nan", "noise: expected at least 0, got nan"),
         ("bandit:noise=inf", "noise: expected at least 0, got inf"),
         ("bandit:delay=-1", "delay: expected at least 0"),
+        ("bandit:wait=-1", "wait: expected at least 0"),
         ("cartpole:steps=0", "steps: expected at least 1"),
         ("cartpole:pole=0", "pole: expected more than 0"),
         ("cartpole:force=x", "force=x is not float"),
@@ -162,6 +166,7 @@ def test_any_script_can_be_played(spec, num_envs, seed, script):
         ("memory:delay=0", "delay: expected at least 1"),
         ("umbrella:length=0", "length: expected at least 1"),
         ("umbrella:distractors=-1", "distractors: expected at least 0"),
+        ("umbrella:wait=-1", "wait: expected at least 0"),
     ],
 )
 def test_impossible_settings_are_refused(spec, words):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from playing import play_whole
 
-from discorl.envs import make_environment, optimal_return
+from discorl.envs import make_environment, optimal_return, resolve_environment
 from discorl.envs.registry import make_game
 from discorl.envs.tools import draw_flips
 
@@ -60,10 +60,12 @@ BEST = {
         ("corridor:length=12,seed=3,step_cost=0.01", 0.89),
         ("bandit:noise=0", None),
         ("bandit:arms=3,contexts=4,noise=0.2,delay=3,seed=6", None),
+        ("bandit:arms=3,contexts=4,noise=0.2,delay=3,seed=6,wait=2", None),
         ("memory", 1.0),
         ("memory:cues=4,delay=9", 1.0),
         ("umbrella:noise=0", 1.0),
         ("umbrella:length=20,distractors=0", 1.0),
+        ("umbrella:length=1,noise=0.2,wait=3", 1.0),
         ("cliff", 0.65),
         ("cliff:rows=2,columns=3,steps=4", 0.6),
         ("cliff:rows=5,columns=7,seed=11", 1 - 4 / 12),
@@ -227,3 +229,71 @@ def test_grid_layouts_differ_by_seed_only():
     for seed in range(50):
         good, bad, _ = make_game(f"grid:kinds=3,seed={seed}").rewards
         assert -1 <= bad < 0 < good <= 1
+
+
+def test_bandit_waits_and_then_counts_one_action():
+    wait = 2
+    env = make_environment(f"bandit:arms=3,contexts=2,noise=0,delay=1,seed=1,wait={wait}", 60)
+    means, shown = torch.tensor(env.game.means), env.reset(0).observation
+    arm = torch.arange(60) % 3
+    for _ in range(wait):
+        # Given nothing to see, and actions that do nothing
+        assert not shown.any()
+        step = env.step((arm + 1) % 3)
+        assert step.discount.all()
+        assert not step.reward.any()
+        shown = step.observation
+    # When the context is there and an arm is pulled
+    assert shown.sum(dim=1).eq(1).all()
+    context = shown[:, :2].argmax(dim=1)
+    assert set(context.tolist()) == {0, 1}
+    step = env.step(arm)
+    assert step.observation[:, 2].eq(1).all()
+    # Then that arm is paid for
+    step = env.step((arm + 2) % 3)
+    assert not step.discount.any()
+    assert torch.equal(step.reward, means[context, arm])
+    assert not step.observation.any()
+
+
+def test_umbrella_waits_for_the_forecast():
+    wait, length = 2, 3
+    env = make_environment(f"umbrella:length={length},noise=0.25,wait={wait}", 400)
+    choice, step = torch.arange(400) % 2, env.reset(0)
+    for t in range(wait):
+        assert not step.observation[:, :2].any()
+        assert step.observation[0, 2].item() == pytest.approx(1 - t / (wait + length))
+        step = env.step(1 - choice)
+        assert set(step.reward.tolist()) == {-0.25, 0.25}
+    forecast = step.observation[:, 0]
+    assert set(forecast.tolist()) == {0, 1}
+    assert not step.observation[:, 1].any()
+    for t in range(length):
+        assert step.discount.all()
+        step = env.step(choice if t == 0 else 1 - choice)
+        if t < length - 1:
+            assert torch.equal(step.observation[:, 0], forecast)
+            assert torch.equal(step.observation[:, 1], choice.float())
+    assert not step.discount.any()
+    assert torch.equal(step.reward, 2 * (choice == forecast).float() - 1)
+
+
+@pytest.mark.parametrize("spec", ["bandit:contexts=3,delay=1,seed=4", "umbrella:length=2"])
+@pytest.mark.parametrize("wait", [1, 3])
+def test_waiting_changes_the_length_and_not_the_optimum(spec, wait):
+    patient = make_game(f"{spec},wait={wait}")
+    assert optimal_return(f"{spec},wait={wait}") == optimal_return(spec)
+    best = BEST[spec.partition(":")[0]]
+    (total, lengths), (_, before) = (
+        play_whole(game, best(game), num_envs=4096) for game in (patient, make_game(spec))
+    )
+    assert torch.equal(lengths, before + wait)
+    said = optimal_return(spec)
+    assert total.mean().item() == pytest.approx(said, abs=4 * total.std().item() / 64 + 1e-5)
+
+
+@pytest.mark.parametrize("name", ["bandit", "umbrella"])
+def test_families_decide_after_the_first_step(name):
+    for seed in range(20):
+        game = make_game(resolve_environment(f"family:{name}", seed))
+        assert game.wait >= 1

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from discorl.envs import list_environments, make_environment
+from discorl.envs.base import ArraySpec
 from discorl.errors import DiscorlError
 
 
@@ -18,7 +19,7 @@ from discorl.errors import DiscorlError
 )
 def test_settings_after_a_colon(spec, shape):
     env = make_environment(spec, 3)
-    assert env.observation_shape == shape
+    assert env.observation_spec == ArraySpec(shape, torch.uint8)
     assert (env.num_envs, env.num_actions) == (3, 3)
     assert env.reset(0).observation.shape == (3, *shape)
     assert env.step(torch.tensor([0, 1, 2])).reward.shape == (3,)

@@ -330,12 +330,14 @@ def test_parameters_are_checked():
 # --- resets
 
 
-def random_meta_inputs(steps, batch, actions, seed, terminal=None):
+def random_meta_inputs(steps, batch, actions, seed, terminal=None, cut=None):
     """Inputs of the meta-network alone, where no moving average mixes trajectories."""
     normal = Normal(seed)
-    continues = torch.ones(steps, batch, dtype=f64)
+    continues, links = torch.ones(2, steps, batch, dtype=f64)
     if terminal is not None:
-        continues[terminal] = 0
+        continues[terminal] = links[terminal] = 0
+    if cut is not None:
+        links[cut] = 0
     return MetaInputs(
         policy=normal(steps + 1, batch, actions).softmax(-1),
         behaviour_policy=normal(steps, batch, actions).softmax(-1),
@@ -343,6 +345,7 @@ def random_meta_inputs(steps, batch, actions, seed, terminal=None):
         actions=normal.integers(actions, steps, batch),
         rewards=normal(steps, batch),
         continues=continues,
+        links=links,
         values=normal(steps + 1, batch),
         advantage=normal(steps, batch),
         normalized_advantage=normal(steps, batch),
@@ -368,10 +371,10 @@ def with_other_future(inputs, other, step, trajectory):
     return MetaInputs(**changed)
 
 
-@pytest.mark.parametrize("ends", [True, False])
-def test_terminals_cut_the_trajectory_network(ends):
+@pytest.mark.parametrize("ends", ["terminal", "cut", None])
+def test_terminals_and_cuts_stop_the_trajectory_network(ends):
     rule, steps, batch, end = random_rule(), 6, 3, 2
-    inputs = random_meta_inputs(steps, batch, 4, seed=1, terminal=(end, 1) if ends else None)
+    inputs = random_meta_inputs(steps, batch, 4, seed=1, **({ends: (end, 1)} if ends else {}))
     other = random_meta_inputs(steps, batch, 4, seed=2)
     normal = Normal(3)
     state = MetaRNNState(normal(SMALL.meta_hidden), normal(SMALL.meta_hidden))
@@ -383,7 +386,7 @@ def test_terminals_cut_the_trajectory_network(ends):
         torch.testing.assert_close(old[:, [0, 2]], new[:, [0, 2]])
         assert not torch.allclose(old[end + 1 :, 1], new[end + 1 :, 1])
         for t in range(end + 1):
-            assert torch.allclose(old[t, 1], new[t, 1]) == ends
+            assert torch.allclose(old[t, 1], new[t, 1]) == (ends is not None)
 
 
 def test_memory_gates_this_update_and_learns_from_it():

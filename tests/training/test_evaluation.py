@@ -3,6 +3,7 @@
 import torch
 
 from discorl.envs import TimeStep, make_environment
+from discorl.envs.base import ArraySpec
 from discorl.training.evaluation import evaluate
 
 
@@ -26,7 +27,7 @@ class Follower:
 class Uneven:
     """Copy b's episodes last b + 1 steps and give a reward of b + 1 at each."""
 
-    num_actions, observation_shape = 2, (1,)
+    num_actions, observation_spec = 2, ArraySpec((1,))
 
     def __init__(self, num_envs):
         self.num_envs = num_envs

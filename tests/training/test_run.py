@@ -126,7 +126,10 @@ def test_the_result_says_what_happened(whole):
     assert result["episodes"] == 2 * ((30 * 9 - 1) // 4)
     assert -1 <= result["eval_return_greedy"] <= 1
     assert result["eval_episodes"] == 5
-    assert result["share_acting"] + result["share_learning"] == pytest.approx(1, abs=1e-3)
+    phases = ("environment", "acting", "replay", "learning")
+    shares = [result[f"share_{phase}"] for phase in phases]
+    assert sum(shares) == pytest.approx(1, abs=1e-3)
+    assert all(0 <= share <= 1 for share in shares)
 
 
 def test_metrics_are_recorded(whole):

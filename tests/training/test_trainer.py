@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from discorl.envs import TimeStep
+from discorl.envs import TimeStep, optimal_return
+from discorl.envs.base import ArraySpec, Boundary
 from discorl.errors import DiscorlError
 from discorl.rules.actor_critic import ActorCritic
 from discorl.training import trainer as trainer_module
@@ -213,7 +214,7 @@ def test_presets_depend_on_the_rule():
 class Faulty:
     """An environment whose reward is broken from one step on."""
 
-    num_actions, observation_shape = 3, (2,)
+    num_actions, observation_spec = 3, ArraySpec((2,))
 
     def __init__(self, num_envs, bad_call, value):
         self.num_envs, self.bad_call, self.value, self.calls = num_envs, bad_call, value, 0
@@ -231,6 +232,9 @@ class Faulty:
     def load_state_dict(self, state):
         self.calls = int(state["calls"])
 
+    def close(self):
+        pass
+
     def _give(self, reward):
         rewards = torch.zeros(self.num_envs)
         rewards[-1] = reward
@@ -241,7 +245,7 @@ class Faulty:
 def test_a_reward_that_is_not_finite_names_environment_and_step(monkeypatch, value):
     # Nine calls a step: the fifth call of the third one.
     monkeypatch.setattr(
-        trainer_module, "make_environment", lambda spec, n, device: Faulty(n, 23, value)
+        trainer_module, "make_environment", lambda spec, n, *_: Faulty(n, 23, value)
     )
     trainer = Trainer(config(env="faulty:x=1"), ACTOR_CRITIC)
     run(trainer, 2)
@@ -281,3 +285,136 @@ def test_a_cosine_schedule_ends_with_the_run():
     schedule = trainer.learner.optimiser.schedule
     assert float(schedule(torch.tensor(0))) == pytest.approx(1e-3)
     assert float(schedule(torch.tensor(40))) == pytest.approx(0, abs=1e-9)
+
+
+# --- episodes of one step
+
+
+def one_step_bandit(**settings):
+    return config(
+        env="bandit:noise=0",
+        replay_fraction=0.0,
+        batch_size=None,
+        num_envs=8,
+        learning_rate=3e-3,
+        value_width=0.3,
+        **settings,
+    )
+
+
+def test_first_steps_are_learned_from_if_asked_for():
+    trainer = Trainer(one_step_bandit(learn_first_steps=True), ACTOR_CRITIC)
+    run(trainer, 150)
+    assert trainer.evaluate(greedy=True, episodes=20).mean_return == pytest.approx(
+        optimal_return("bandit:noise=0")
+    )
+    assert trainer.mean_return() > 0.5
+
+
+def test_by_default_there_is_nothing_to_learn_from_episodes_of_one_step():
+    trainer = Trainer(one_step_bandit(), ACTOR_CRITIC)
+    records = run(trainer, 5)
+    # Only the very first step of all follows no end.
+    assert records[0]["total_loss"] != 0
+    assert [r["total_loss"] for r in records[1:]] == [0.0] * 4
+    assert [r["global_gradient_norm"] for r in records[1:]] == [0.0] * 4
+
+
+# --- environments that show boundaries or cannot be put back
+
+
+class Truncating:
+    """Episodes of four steps, cut off; the next one begins in the same step."""
+
+    num_actions, observation_spec = 3, ArraySpec((2,))
+
+    def __init__(self, num_envs, forgetful=False):
+        self.num_envs, self.forgetful, self.clock = num_envs, forgetful, 0
+
+    def reset(self, seed):
+        self.clock = 0
+        return self._give(False)
+
+    def step(self, actions):
+        self.clock = (self.clock + 1) % 4
+        return self._give(self.clock == 0)
+
+    def state_dict(self):
+        return {"clock": torch.tensor(self.clock)}
+
+    def load_state_dict(self, state):
+        if self.forgetful:
+            return self.reset(0)
+        self.clock = int(state["clock"])
+        return None
+
+    def close(self):
+        pass
+
+    def _see(self, clock):
+        return torch.tensor([[clock, 1.0]]).expand(self.num_envs, 2)
+
+    def _give(self, cut):
+        flags, none = (torch.full((self.num_envs,), flag) for flag in (cut, False))
+        boundary = Boundary(flags, flags, none, self._see(4.0) if cut else None)
+        ones = torch.ones(self.num_envs)
+        return TimeStep(self._see(float(self.clock)), ones, ones, boundary)
+
+
+@pytest.fixture
+def truncating(monkeypatch):
+    """Makes a trainer in an environment whose episodes are cut off."""
+
+    def make(forgetful=False, **settings):
+        monkeypatch.setattr(
+            trainer_module, "make_environment", lambda spec, n, *_: Truncating(n, forgetful)
+        )
+        return Trainer(config(env="truncating", **settings), ACTOR_CRITIC)
+
+    return make
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_cut_off_episodes_are_counted_and_replayed(truncating, memory):
+    trainer = truncating(memory=memory, memory_size=4)
+    records = run(trainer, 6)
+    assert records[-1] is not None
+    # 54 stored steps, of which the first is a start: 53 outcomes of episodes of four.
+    assert trainer.episodes == 2 * 13
+    assert {e.length for e in trainer.recent} == {4}
+    batch = trainer.replay.sample(8, torch.Generator())
+    assert batch.final.any()
+    assert (batch.memory is None) == (memory == "none")
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+@pytest.mark.parametrize("cut", [1, 3, 4])
+def test_a_restored_trainer_goes_on_where_episodes_are_cut_off(truncating, memory, cut):
+    # Four rollouts of nine steps end with an episode: the next step is the one that tells of it.
+    whole = truncating(memory=memory, memory_size=4)
+    run(whole, cut)
+    saved = whole.checkpoint()
+    tensors = {name: t.clone() for name, t in saved.tensors.items()}
+    rest = run(whole, 6)
+    fresh = truncating(memory=memory, memory_size=4)
+    fresh.restore(type(saved)(saved.step, tensors, saved.values))
+    assert run(fresh, 6) == rest
+    assert same_tensors(fresh.checkpoint().tensors, whole.checkpoint().tensors)
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_an_environment_that_cannot_be_put_back_begins_new_episodes(truncating, memory):
+    saved = truncating(True, memory=memory, memory_size=4)
+    run(saved, 5)
+    assert saved.time_step.observation[0, 0] != 0
+    other = truncating(True, memory=memory, memory_size=4)
+    run(other, 2)
+    other.restore(saved.checkpoint())
+    assert other.step == 5
+    assert other.time_step.observation[:, 0].tolist() == [0, 0]
+    if memory == "gru":
+        assert not any(tensor.any() for tensor in other.memory.values())
+    # What was under way is no episode.
+    other.recent.clear()
+    run(other, 3)
+    assert {e.length for e in other.recent} == {4}

@@ -1,6 +1,6 @@
 """V-trace and Retrace."""
 
-from dataclasses import astuple
+from dataclasses import astuple, fields
 
 import pytest
 import torch
@@ -177,3 +177,69 @@ def test_rewards_need_time_and_batch(rewards):
     case = experience(4, 2, 3, seed=0) | {"rewards": rewards}
     with pytest.raises(ValueError, match=r"rewards: expected \[T, B\]"):
         vtrace(**vtrace_part(case))
+
+
+# --- a trace decay for each transition
+
+
+def vtrace_and_retrace(case):
+    """Every result [T, B] of both, by name."""
+    both = {"vtrace": vtrace(**vtrace_part(case)), "retrace": retrace(**case)}
+    return {
+        f"{name} {field.name}": getattr(returns, field.name)
+        for name, returns in both.items()
+        for field in fields(returns)
+        if field.name != "qv_advantage"
+    }
+
+
+@few
+@given(sizes, st.floats(0, 1))
+def test_a_constant_decay_is_the_number(size, decay):
+    case = experience(*size)
+    number = vtrace_and_retrace(case | {"lambda_": decay})
+    tensor = vtrace_and_retrace(case | {"lambda_": torch.full_like(case["rewards"], decay)})
+    for name, expected in number.items():
+        torch.testing.assert_close(tensor[name], expected, rtol=1e-12, atol=1e-12)
+
+
+@few
+@given(sizes, st.data())
+def test_no_decay_at_a_transition_bootstraps_there(size, data):
+    case, steps = experience(*size), size[0]
+    cut = data.draw(st.integers(0, steps - 1))
+    decay = experience(*size[:3], size[3] + 1)["rewards"].sigmoid()
+    decay[cut] = 0
+    results = vtrace_and_retrace(case | {"lambda_": decay})
+    one_step = case["rewards"] + case["discounts"] * case["target_values"][1:]
+    values, weight = case["target_values"][:-1], case["rho"].clamp(max=1)
+    error = weight * (one_step - values)
+    torch.testing.assert_close(results["vtrace value_target"][cut], (values + error)[cut])
+    torch.testing.assert_close(results["vtrace advantage"][cut], error[cut])
+    torch.testing.assert_close(results["retrace q_target"][cut], one_step[cut])
+
+
+@few
+@given(sizes, st.data(), st.booleans())
+def test_nothing_comes_back_over_a_transition_without_decay(size, data, cuts):
+    # Given two experiences that are the same up to a transition and the state it led to
+    steps, _, _, seed = size
+    case, other = experience(*size), experience(*size[:3], seed + 1)
+    cut = data.draw(st.integers(0, steps - 1))
+    case["lambda_"] = torch.full_like(case["rewards"], 0.9)
+    other["lambda_"] = torch.full_like(case["rewards"], 0.4)
+    changed = {}
+    for name, value in case.items():
+        same = cut + 1 + len(value) - steps
+        changed[name] = torch.cat([value[:same], other[name][same:]])
+    if cuts:
+        case["lambda_"][cut] = changed["lambda_"][cut] = 0
+    # When their returns are computed
+    first, second = vtrace_and_retrace(case), vtrace_and_retrace(changed)
+    for name, ours in first.items():
+        theirs = second[name]
+        # Then they are the same up to there if the transition has no decay, else not
+        if cuts:
+            torch.testing.assert_close(ours[: cut + 1], theirs[: cut + 1])
+        elif cut < steps - 1:
+            assert not torch.allclose(ours[cut], theirs[cut]), name

@@ -1,0 +1,85 @@
+"""The network's body, chosen by name or from the observation."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from torch import nn
+
+from discorl.agents.config import BodyName, MemoryName, NetworkConfig
+from discorl.agents.convolutions import conv_torso, image_size, impala_torso, nature_torso
+from discorl.agents.recurrent import GRUBody, LSTMBody
+from discorl.agents.torsos import DictTorso, MLPTorso, Torso
+from discorl.agents.transformer import TransformerBody
+from discorl.envs.base import ArraySpec, ObservationSpec, spec_entries
+from discorl.errors import DiscorlError, UnknownNameError
+
+_CONV_SIDE = 10
+"""Boards with a side below this are read as a vector."""
+_NATURE_SIDE = 36
+"""The smallest image whose sides survive the Nature convolutions."""
+
+
+def make_body(spec: ObservationSpec, config: NetworkConfig) -> nn.Module:
+    """The module that turns observations into features, and remembers if it is to.
+
+    A body called `auto` looks at the observation: what is no image, and boards with a side below
+    10 cells, get an MLP; images with a side below 36 get `conv`; larger ones get `nature`. In a
+    dictionary each entry has a torso of its own. There a body that is named reads the images, and
+    an MLP the rest.
+    """
+    torso = _make_torso(spec, config)
+    if config.memory == "none":
+        return torso
+    if config.memory == "lstm":
+        return LSTMBody(torso, config.memory_size)
+    if config.memory == "gru":
+        return GRUBody(torso, config.memory_size)
+    if config.memory == "transformer":
+        return TransformerBody(
+            torso,
+            config.memory_size,
+            config.memory_window,
+            config.memory_layers,
+            config.memory_heads,
+        )
+    raise UnknownNameError("memory", config.memory, get_args(MemoryName))
+
+
+def choose_body(spec: ArraySpec) -> BodyName:
+    """What `auto` stands for: see `make_body`."""
+    if not spec.is_image:
+        return "mlp"
+    _, *sides = image_size(spec.shape)
+    if min(sides) < _CONV_SIDE:
+        return "mlp"
+    return "conv" if min(sides) < _NATURE_SIDE else "nature"
+
+
+def _make_torso(spec: ObservationSpec, config: NetworkConfig) -> Torso:
+    entries = spec_entries(spec)
+    needs_image = config.body not in ("auto", "mlp")
+    if needs_image and not any(entry.is_image for entry in entries.values()):
+        shapes = ", ".join(f"{list(entry.shape)}" for entry in entries.values())
+        raise DiscorlError(
+            f"--body {config.body} reads images, but the observation has the shape {shapes}: "
+            "use --body mlp"
+        )
+    if isinstance(spec, ArraySpec):
+        return _array_torso(spec, config)
+    return DictTorso({name: _array_torso(entry, config) for name, entry in spec.items()})
+
+
+def _array_torso(spec: ArraySpec, config: NetworkConfig) -> Torso:
+    body = config.body
+    if body == "auto":
+        body = choose_body(spec)
+    if body == "mlp" or not spec.is_image:
+        return MLPTorso(spec.shape, config.torso, config.activate_torso, spec.scale)
+    if body == "conv":
+        return conv_torso(spec, config.torso, config.channels)
+    if body == "nature":
+        return nature_torso(spec, config.torso, config.channels)
+    if body == "impala":
+        return impala_torso(spec, config.torso, config.channels, config.blocks)
+    raise UnknownNameError("body", body, get_args(BodyName))

@@ -1,0 +1,141 @@
+"""Network bodies for images: convolutions, then fully connected layers, ReLU after each.
+
+An image has its channels in the first or the last dimension: in the smaller one, and in the last
+one if both are equal.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from discorl.agents.torsos import MLPTorso, Torso, redraw_layer_
+from discorl.envs.base import ArraySpec
+from discorl.errors import DiscorlError
+
+_NATURE_CHANNELS = (32, 64, 64)
+_NATURE_KERNELS = (8, 4, 3)
+_NATURE_STRIDES = (4, 2, 1)
+_IMPALA_CHANNELS = (16, 32, 32)
+_CONV_CHANNELS = (16,)
+_CONV_KERNEL = 3
+
+
+class ImageTorso(Torso):
+    """A stack of layers on images [N, C, rows, columns], then fully connected layers."""
+
+    def __init__(
+        self, spec: ArraySpec, stack: nn.Sequential, flat_size: int, sizes: tuple[int, ...]
+    ) -> None:
+        super().__init__()
+        self.shape = spec.shape
+        self.scale = spec.scale
+        self.channels_last = channels_are_last(spec.shape)
+        self.stack = stack
+        self.head = MLPTorso((flat_size,), sizes, activate_last=True)
+        self.output_size = self.head.output_size
+
+    def init_(self, generator: torch.Generator) -> None:
+        """See `Torso.init_`: truncated normal by fan-in, biases zero."""
+        for module in self.stack.modules():
+            if isinstance(module, nn.Conv2d):
+                redraw_layer_(module, generator)
+        self.head.init_(generator)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """[..., *shape] -> [..., output_size]."""
+        prefix = observations.shape[:-3]
+        x = observations.reshape(prefix.numel(), *self.shape)
+        x = x.to(next(self.parameters()).dtype)
+        if self.scale != 1:
+            x = x * self.scale
+        if self.channels_last:
+            x = x.permute(0, 3, 1, 2)
+        features: Tensor = self.head(self.stack(x).flatten(start_dim=1))
+        return features.reshape(*prefix, self.output_size)
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions of equal size around which the input is carried."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, C, rows, columns], before and after."""
+        carried: Tensor = x + self.second(torch.relu(self.first(torch.relu(x))))
+        return carried
+
+
+def conv_torso(
+    spec: ArraySpec, sizes: tuple[int, ...], channels: tuple[int, ...] = ()
+) -> ImageTorso:
+    """Convolutions of 3 x 3 without padding: for small boards, where each cell counts."""
+    channels = channels or _CONV_CHANNELS
+    ones = (1,) * len(channels)
+    return _plain_torso("conv", spec, sizes, channels, (_CONV_KERNEL,) * len(channels), ones)
+
+
+def nature_torso(
+    spec: ArraySpec, sizes: tuple[int, ...], channels: tuple[int, ...] = ()
+) -> ImageTorso:
+    """Three convolutions with kernels 8, 4, 3 and strides 4, 2, 1, as in the Nature DQN."""
+    channels = channels or _NATURE_CHANNELS
+    if len(channels) != len(_NATURE_KERNELS):
+        raise DiscorlError(
+            f"--body nature has {len(_NATURE_KERNELS)} convolutions: give --channels that many "
+            f"numbers, not {len(channels)}"
+        )
+    return _plain_torso("nature", spec, sizes, channels, _NATURE_KERNELS, _NATURE_STRIDES)
+
+
+def impala_torso(
+    spec: ArraySpec, sizes: tuple[int, ...], channels: tuple[int, ...] = (), blocks: int = 2
+) -> ImageTorso:
+    """Sections that halve the image, with residual blocks in each, as in IMPALA."""
+    inputs, *sides = image_size(spec.shape)
+    channels = channels or _IMPALA_CHANNELS
+    layers: list[nn.Module] = []
+    for outputs in channels:
+        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.MaxPool2d(3, 2, padding=1)]
+        layers += [ResidualBlock(outputs) for _ in range(blocks)]
+        sides = [(side + 1) // 2 for side in sides]
+        inputs = outputs
+    stack = nn.Sequential(*layers, nn.ReLU())
+    return ImageTorso(spec, stack, inputs * sides[0] * sides[1], sizes)
+
+
+def channels_are_last(shape: tuple[int, ...]) -> bool:
+    """Whether an image's channels are its last dimension rather than its first."""
+    return shape[2] <= shape[0]
+
+
+def image_size(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Channels, rows and columns."""
+    first, second, third = shape
+    return (third, first, second) if channels_are_last(shape) else (first, second, third)
+
+
+def _plain_torso(
+    name: str,
+    spec: ArraySpec,
+    sizes: tuple[int, ...],
+    channels: tuple[int, ...],
+    kernels: tuple[int, ...],
+    strides: tuple[int, ...],
+) -> ImageTorso:
+    """Convolutions without padding, ReLU after each."""
+    inputs, *sides = image_size(spec.shape)
+    layers: list[nn.Module] = []
+    for outputs, kernel, stride in zip(channels, kernels, strides, strict=True):
+        if min(sides) < kernel:
+            raise DiscorlError(
+                f"--body {name} cannot read observations of shape {list(spec.shape)}: they are "
+                "too small for its convolutions. Try --body mlp or --body impala"
+            )
+        layers += [nn.Conv2d(inputs, outputs, kernel, stride), nn.ReLU()]
+        sides = [(side - kernel) // stride + 1 for side in sides]
+        inputs = outputs
+    return ImageTorso(spec, nn.Sequential(*layers), inputs * sides[0] * sides[1], sizes)

@@ -1,0 +1,110 @@
+"""Atari games: the emulator's own vector environment, with the usual preprocessing."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from discorl.envs.base import Environment, TimeStep
+from discorl.envs.gymnasium import GymnasiumEnvironment
+from discorl.envs.settings import parse_settings
+from discorl.errors import DiscorlError, UnknownNameError
+
+_TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}
+"""ROMs of games that one player cannot play."""
+
+
+@dataclass(frozen=True)
+class AtariSettings:
+    """How a game is played; the defaults are those of the v5 environments.
+
+    Frames are always grey, 84 x 84, each the maximum of two in a row; lives do not end episodes
+    and rewards are the game's points.
+    """
+
+    sticky: float = 0.25
+    """Probability, in each frame, that the action of the frame before is repeated."""
+    frame_skip: int = 4
+    """Frames that an action lasts."""
+    stack: int = 4
+    """Frames that an observation shows."""
+    noops: int = 30
+    """Episodes begin with less than this number of frames without an action."""
+    frames: int = 108_000
+    """Frames after which an episode is cut off."""
+    fire: bool = False
+    """Press the fire button at the beginning, where the game has one."""
+    full_actions: bool = False
+    """All 18 actions, also those that do nothing in this game."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.sticky <= 1:
+            raise ValueError(f"sticky: expected a probability, got {self.sticky}")
+        for name, least in (("frame_skip", 1), ("stack", 1), ("noops", 0), ("frames", 1)):
+            value = getattr(self, name)
+            if value < least:
+                raise ValueError(f"{name}: expected at least {least}, got {value}")
+
+
+class AtariEnvironment(GymnasiumEnvironment):
+    """B copies of an Atari game."""
+
+    def reset(self, seed: int) -> TimeStep:
+        """See `Environment.reset`: any seed will do, and near ones share no episodes."""
+        # The emulator numbers its copies on from what it is given, and takes 31 bits.
+        spread = np.random.SeedSequence(seed % 2**64).generate_state(1)[0] >> 2
+        return super().reset(int(spread))
+
+
+def make_atari(spec: str, num_envs: int, device: torch.device | str = "cpu") -> Environment:
+    """Build `num_envs` copies of an Atari game.
+
+    Args:
+      spec: `ALE/Pong-v5`, with `AtariSettings` after a colon where wanted:
+        `ALE/Pong-v5:sticky=0,frames=18000`.
+    """
+    rom, settings = _rom(spec), parse_settings(spec, AtariSettings)
+    if num_envs < 1:
+        raise DiscorlError(f"environment '{spec}': expected at least 1 copy, got {num_envs}")
+    vector_env = _vector_class(spec)(
+        rom,
+        num_envs,
+        repeat_action_probability=settings.sticky,
+        frameskip=settings.frame_skip,
+        stack_num=settings.stack,
+        noop_max=settings.noops,
+        max_num_frames_per_episode=settings.frames,
+        use_fire_reset=settings.fire,
+        full_action_space=settings.full_actions,
+        reward_clipping=False,
+    )
+    return AtariEnvironment(vector_env, spec, device)
+
+
+def _vector_class(spec: str) -> Any:
+    base = _import(spec, "ale_py.vector_env").AtariVectorEnv
+    # It notes how it resets in `metadata`, which would be that of all other vector environments.
+    return type("AtariGames", (base,), {"metadata": {}})
+
+
+def _rom(spec: str) -> str:
+    """`ALE/SpaceInvaders-v5` -> `space_invaders`."""
+    name = spec.partition(":")[0]
+    roms: set[str] = set(_import(spec, "ale_py.roms").get_all_rom_ids()) - _TWO_PLAYERS
+    known = {f"ALE/{rom.title().replace('_', '')}-v5": rom for rom in roms}
+    if name not in known:
+        raise UnknownNameError("environment", name, known)
+    return known[name]
+
+
+def _import(spec: str, module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise DiscorlError(
+            f"environment '{spec}' needs a package: pip install 'discorl[atari]'"
+        ) from error

@@ -1,0 +1,157 @@
+"""Environments from outside, by Gymnasium's id or by the name of a function that makes one."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium
+import torch
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+
+from discorl.envs.base import Environment
+from discorl.envs.gymnasium import GymnasiumEnvironment
+from discorl.envs.spaces import CheckedEnv
+from discorl.errors import DiscorlError, UnknownNameError
+
+_EXTRAS = {"ALE": ("ale_py", "atari"), "MinAtar": ("minatar", "minatar")}
+"""Namespaces of environments in packages of their own -> package, and the extra that brings it."""
+
+
+def make_gymnasium(
+    spec: str,
+    num_envs: int,
+    device: torch.device | str = "cpu",
+    *,
+    workers: bool = False,
+    timeout: float = 60.0,
+    discretize_actions: int = 0,
+) -> Environment:
+    """Build `num_envs` copies of an environment of Gymnasium.
+
+    Args:
+      spec: an id that Gymnasium knows, `CartPole-v1`; or `module:function`, where the function
+        takes no arguments and returns a `gymnasium.Env`, or a `VectorEnv` of `num_envs` copies.
+        Modules are looked for in the current directory too.
+      workers: run each copy in a process of its own.
+      timeout: seconds that a worker has for a step or a reset.
+      discretize_actions: values in each dimension of continuous actions.
+    """
+    if num_envs < 1:
+        raise DiscorlError(f"environment '{spec}': expected at least 1 copy, got {num_envs}")
+    vector_env = _made(spec, lambda: _vectorise(spec, _find(spec), num_envs, workers))
+    try:
+        return GymnasiumEnvironment(
+            vector_env, spec, device, timeout=timeout, discretize_actions=discretize_actions
+        )
+    except DiscorlError:
+        vector_env.close()
+        raise
+
+
+def _vectorise(
+    spec: str, make: Callable[[], Any], num_envs: int, workers: bool
+) -> VectorEnv[Any, Any, Any]:
+    first = _make_one(spec, make)
+    if isinstance(first, VectorEnv):
+        if first.num_envs != num_envs:
+            first.close()
+            raise DiscorlError(
+                f"environment '{spec}' has {first.num_envs} copies, expected {num_envs}; give "
+                f"--num-envs {first.num_envs}, or return a single environment"
+            )
+        return first
+    if workers:
+        first.close()
+        return AsyncVectorEnv([partial(_make_in_worker, os.getpid(), spec, make)] * num_envs)
+    envs = [first, *(_make_one(spec, make) for _ in range(num_envs - 1))]
+    if len({id(env.env) for env in envs}) < num_envs:
+        raise DiscorlError(f"environment '{spec}': it must return a new environment at each call")
+    return SyncVectorEnv([partial(_given, env) for env in envs])
+
+
+def _make_in_worker(main: int, spec: str, make: Callable[[], Any]) -> Any:
+    """One environment in a worker process; the main process makes one too, to see its spaces."""
+    if os.getpid() != main:
+        # Ctrl-C goes to all processes, but it is the main one that stops, after its step. What it
+        # does about signals is inherited, and would keep workers from being ended.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    return _make_one(spec, make)
+
+
+def _given(env: CheckedEnv) -> CheckedEnv:
+    return env
+
+
+def _make_one(spec: str, make: Callable[[], Any]) -> Any:
+    """What the function makes: a vector environment, or a single one that is checked."""
+    env = make()
+    if isinstance(env, VectorEnv):
+        return env
+    if not isinstance(env, gymnasium.Env):
+        raise DiscorlError(
+            f"environment '{spec}': expected a gymnasium.Env or VectorEnv, got {type(env).__name__}"
+        )
+    try:
+        return CheckedEnv(env)
+    except DiscorlError as error:
+        raise DiscorlError(f"environment '{spec}': {error}") from error
+
+
+def _made(spec: str, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except DiscorlError:
+        raise
+    except gymnasium.error.UnregisteredEnv as error:
+        raise UnknownNameError("environment", spec, [], str(error)) from error
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        raise DiscorlError(f"environment '{spec}': a package is missing: {error}") from error
+    except Exception as error:
+        raise DiscorlError(
+            f"environment '{spec}' could not be made: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _find(spec: str) -> Callable[[], Any]:
+    module, _, function = spec.partition(":")
+    if function.isidentifier():
+        return _import(spec, module, function)
+    return partial(_make_registered, spec)
+
+
+def _make_registered(env_id: str) -> Any:
+    """One environment by its id; in a worker too, which may have imported nothing yet."""
+    package, extra = _EXTRAS.get(env_id.partition("/")[0], (None, None))
+    if package is not None:
+        try:
+            importlib.import_module(package)
+        except ModuleNotFoundError as error:
+            raise DiscorlError(
+                f"environment '{env_id}' needs a package: pip install 'discorl[{extra}]'"
+            ) from error
+    return gymnasium.make(env_id)
+
+
+def _import(spec: str, module: str, function: str) -> Callable[[], Any]:
+    here = os.getcwd()
+    if here not in sys.path:
+        # It stays there: worker processes import the module again.
+        sys.path.insert(0, here)
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:
+        raise DiscorlError(
+            f"environment '{spec}': module '{module}' could not be imported: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not callable(getattr(found, function, None)):
+        known = [k for k, v in vars(found).items() if callable(v) and not k.startswith("_")]
+        raise UnknownNameError(f"function of module {module}", function, known)
+    return getattr(found, function)  # type: ignore[no-any-return]

@@ -1,0 +1,300 @@
+"""Environments of Gymnasium: any vector environment, in any of its ways to begin anew."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from torch import Tensor
+
+from discorl.envs.base import Boundary, ObservationSpec, TimeStep
+from discorl.envs.spaces import ActionWriter, ObservationReader
+from discorl.errors import DiscorlError
+from discorl.rollout import Observation, observation_leaves
+from discorl.tree import tree_map
+
+_NEXT_STEP, _SAME_STEP, _DISABLED = "NextStep", "SameStep", "Disabled"
+_PATIENCE = 2.0
+"""Seconds in which a worker must end when asked to; then it is killed."""
+
+_Flags = npt.NDArray[np.bool_]
+
+
+class GymnasiumEnvironment:
+    """B copies from a Gymnasium vector environment.
+
+    How it begins new episodes is read from `metadata["autoreset_mode"]`. Where an episode was cut
+    off, its value goes on from its last observation. A vector environment that resets in the same
+    step and gives no `final_obs` for a copy keeps that observation to itself: there the value
+    cannot go on, and the cut counts as an ending.
+
+    Args:
+      name: what errors call it.
+      timeout: seconds that worker processes have for a step or a reset; then they are ended.
+      discretize_actions: values in each dimension of continuous actions.
+    """
+
+    def __init__(
+        self,
+        vector_env: VectorEnv[Any, Any, Any],
+        name: str,
+        device: torch.device | str = "cpu",
+        *,
+        timeout: float = 60.0,
+        discretize_actions: int = 0,
+    ) -> None:
+        self.name = name
+        self.num_envs = vector_env.num_envs
+        self._env = vector_env
+        self._device = torch.device(device)
+        self._timeout = timeout
+        try:
+            self._mode = _autoreset_mode(vector_env)
+            self._reader = ObservationReader(vector_env.single_observation_space)
+            self._writer = ActionWriter(vector_env.single_action_space, discretize_actions)
+        except DiscorlError as error:
+            raise DiscorlError(f"environment '{name}': {error}") from error
+        self.num_actions = self._writer.num_actions
+        self.observation_spec: ObservationSpec = self._reader.spec
+        self._workers = _limit_waiting(vector_env, timeout)
+        self._seed, self._resumed, self._steps = 0, 0, 0
+        self._done = self._nowhere()
+        """[B]: copies whose last step ended an episode, and that reset themselves in the next."""
+
+    def reset(self, seed: int) -> TimeStep:
+        """See `Environment.reset`."""
+        self._seed, self._resumed = seed, 0
+        return self._begin(seed)
+
+    def step(self, actions: Tensor) -> TimeStep:
+        """See `Environment.step`."""
+        if tuple(actions.shape) != (self.num_envs,):
+            raise ValueError(f"actions: expected [{self.num_envs}], got {list(actions.shape)}")
+        self._steps += 1
+        space = self._env.single_action_space
+        if not self._writer.fits(space):
+            raise self._error(f"its action space changed to {space}")
+        shown, rewards, terminated, truncated, info = self._call(
+            self._env.step, self._writer.write(actions)
+        )
+        observation = self._read(shown)
+        reward = self._rewards(rewards)
+        terminated = self._flags("terminations", terminated)
+        truncated = self._flags("truncations", truncated) & ~terminated
+        if self._mode == _NEXT_STEP:
+            return self._idle_resets(observation, reward, terminated, truncated)
+        rows = np.flatnonzero(truncated)
+        if self._mode == _SAME_STEP:
+            rows, last = self._final_observations(info, rows)
+        else:
+            last = tree_map(lambda leaf: leaf[self._tensor(rows)], observation)
+            observation = self._reset_done(observation, terminated | truncated)
+        return self._instant_resets(observation, reward, terminated, truncated, rows, last)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """See `Environment.state_dict`: simulators cannot be saved, so this is their seed."""
+        return {"seed": torch.tensor(self._seed), "resumed": torch.tensor(self._resumed)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> TimeStep:
+        """See `Environment.load_state_dict`: begins episodes that were not played before."""
+        self._seed, self._resumed = int(state["seed"]), int(state["resumed"]) + 1
+        entropy = np.random.SeedSequence([self._seed, self._resumed])
+        # Copies count on from it, and some simulators take no more than 31 bits.
+        return self._begin(int(entropy.generate_state(1)[0] >> 2))
+
+    def close(self) -> None:
+        """See `Environment.close`."""
+        self._env.close()
+
+    def _begin(self, seed: int) -> TimeStep:
+        observation = self._read(self._call(self._env.reset, seed=seed)[0])
+        self._done = none = self._nowhere()
+        reward = torch.zeros(self.num_envs, device=self._device)
+        boundary = Boundary(*(self._tensor(none) for _ in range(3)))
+        return TimeStep(observation, reward, torch.ones_like(reward), boundary)
+
+    def _idle_resets(
+        self, observation: Observation, reward: Tensor, terminated: _Flags, truncated: _Flags
+    ) -> TimeStep:
+        """The next step begins the new episode and does nothing else."""
+        idle, self._done = self._done, terminated | truncated
+        boundary = Boundary(
+            final=self._tensor(self._done),
+            ended=self._tensor(self._done & ~idle),
+            idle=self._tensor(idle),
+        )
+        reward = reward.masked_fill(boundary.idle, 0)
+        return TimeStep(observation, reward, self._discount(terminated | idle), boundary)
+
+    def _instant_resets(
+        self,
+        observation: Observation,
+        reward: Tensor,
+        terminated: _Flags,
+        truncated: _Flags,
+        rows: npt.NDArray[np.intp],
+        last: Observation,
+    ) -> TimeStep:
+        """The new episode has begun already: the old one's `last` observations go into `rows`."""
+        cut = self._nowhere()
+        cut[rows] = True
+        boundary = Boundary(
+            final=self._tensor(cut),
+            ended=self._tensor(terminated | truncated),
+            idle=self._tensor(self._nowhere()),
+            stored=_with_rows(observation, rows, last) if len(rows) else None,
+        )
+        return TimeStep(
+            observation, reward, self._discount((terminated | truncated) & ~cut), boundary
+        )
+
+    def _final_observations(
+        self, info: dict[str, Any], rows: npt.NDArray[np.intp]
+    ) -> tuple[npt.NDArray[np.intp], Observation]:
+        """Those of the rows whose last observation is in `final_obs`, and these observations."""
+        final, given = info.get("final_obs"), info.get("_final_obs")
+        if given is not None:
+            rows = rows[np.asarray(given, dtype=np.bool_)[rows]]
+        if isinstance(final, np.ndarray) and final.dtype == object:
+            rows = np.array([row for row in rows if final[row] is not None], dtype=np.intp)
+            read = partial(self._reader.read_each, list(final[rows]))
+        else:
+            # The rows of copies that go on hold anything.
+            read = partial(self._reader.read, final, rows)
+        if final is None or not len(rows):
+            return rows[:0], {}
+        return rows, self._checked(read)
+
+    def _reset_done(self, observation: Observation, done: _Flags) -> Observation:
+        if not done.any():
+            return observation
+        return self._read(self._call(self._env.reset, options={"reset_mask": done})[0])
+
+    def _read(self, shown: Any) -> Observation:
+        observation = self._checked(self._reader.read, shown)
+        for leaf in observation_leaves(observation).values():
+            if len(leaf) != self.num_envs:
+                raise self._error(f"observations of {len(leaf)} copies instead of {self.num_envs}")
+        return observation
+
+    def _checked(self, read: Callable[..., Observation], *args: Any) -> Observation:
+        try:
+            return tree_map(lambda leaf: leaf.to(self._device), read(*args))
+        except DiscorlError as error:
+            raise self._error(str(error)) from error
+
+    def _rewards(self, rewards: Any) -> Tensor:
+        array = np.array(rewards, dtype=np.float32)
+        if array.shape != (self.num_envs,):
+            raise self._error(f"rewards: expected [{self.num_envs}], got {list(array.shape)}")
+        if not np.isfinite(array).all():
+            raise self._error(f"reward: {array[~np.isfinite(array)][0]}")
+        return self._tensor(array)
+
+    def _flags(self, what: str, flags: Any) -> _Flags:
+        array = np.array(flags, dtype=np.bool_)
+        if array.shape != (self.num_envs,):
+            raise self._error(f"{what}: expected [{self.num_envs}], got {list(array.shape)}")
+        return array
+
+    def _discount(self, ends: _Flags) -> Tensor:
+        return self._tensor(1 - ends.astype(np.float32))
+
+    def _nowhere(self) -> _Flags:
+        return np.zeros(self.num_envs, dtype=np.bool_)
+
+    def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array.copy()).to(self._device)
+
+    def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What the vector environment answers; after a failure its workers are not left over."""
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            problem = self._problem(error)
+            if self._workers is not None:
+                _end_workers(self._workers)
+            raise problem from error
+
+    def _problem(self, error: Exception) -> DiscorlError:
+        if isinstance(error, DiscorlError):
+            return self._error(str(error))
+        if isinstance(error, multiprocessing.TimeoutError) and self._workers is not None:
+            pipes = enumerate(self._workers.parent_pipes)
+            silent = [str(i) for i, pipe in pipes if pipe is not None and not pipe.poll(0)]
+            return DiscorlError(
+                f"environment '{self.name}': copy {', '.join(silent)} did not answer within "
+                f"{self._timeout:g} seconds at step {self._steps}; its processes were ended. "
+                "If it is slow rather than stuck, give a longer timeout"
+            )
+        return DiscorlError(
+            f"environment '{self.name}' raised {type(error).__name__}: {error} "
+            f"at step {self._steps}"
+        )
+
+    def _error(self, problem: str) -> DiscorlError:
+        return DiscorlError(f"environment '{self.name}': {problem} at step {self._steps}")
+
+
+def _with_rows(
+    observation: Observation, rows: npt.NDArray[np.intp], last: Observation
+) -> Observation:
+    """A copy of [B, ...] with `last` [len(rows), ...] in some rows."""
+    copy, parts = tree_map(torch.clone, observation), observation_leaves(last)
+    for name, leaf in observation_leaves(copy).items():
+        leaf[torch.as_tensor(rows, device=leaf.device)] = parts[name]
+    return copy
+
+
+def _autoreset_mode(vector_env: VectorEnv[Any, Any, Any]) -> str:
+    """How new episodes begin.
+
+    Gymnasium's own vectorisers reset in the next step where nothing is said: they did so before
+    there was a choice. Of others it is not assumed, as a wrong guess would join episodes.
+    """
+    said = vector_env.metadata.get("autoreset_mode")
+    mode = getattr(said, "value", said)
+    if mode is None and isinstance(vector_env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
+        return _NEXT_STEP
+    if mode not in (_NEXT_STEP, _SAME_STEP, _DISABLED):
+        raise DiscorlError(
+            f"metadata['autoreset_mode'] is {said}; set it to a gymnasium.vector.AutoresetMode, "
+            "to say when new episodes begin"
+        )
+    return str(mode)
+
+
+def _limit_waiting(vector_env: VectorEnv[Any, Any, Any], timeout: float) -> AsyncVectorEnv | None:
+    """Let the worker processes, if there are any, be waited for no longer than `timeout`.
+
+    Set on the vector environment itself, so that it holds through any wrapper around it.
+    """
+    workers = vector_env.unwrapped
+    if not isinstance(workers, AsyncVectorEnv):
+        return None
+
+    def limited(wait: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda seconds=timeout: wait(seconds)
+
+    for name in ("reset_wait", "step_wait"):
+        setattr(workers, name, limited(getattr(workers, name)))
+    return workers
+
+
+def _end_workers(workers: AsyncVectorEnv) -> None:
+    for process in workers.processes:
+        process.terminate()
+    for process in workers.processes:
+        process.join(_PATIENCE)
+        if process.is_alive():
+            process.kill()
+    with contextlib.suppress(Exception):  # The first failure is the one to tell of.
+        workers.close(terminate=True)
+    workers.closed = True

@@ -1,0 +1,301 @@
+"""Gymnasium's spaces: observations as tensors, discrete actions as what an environment wants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from discorl.envs.base import ArraySpec, ObservationSpec
+from discorl.errors import DiscorlError
+from discorl.rollout import Observation
+
+MAX_ACTIONS = 1024
+"""The most combinations of an action with several parts."""
+
+_Array = npt.NDArray[Any]
+_Path = tuple[str | int, ...]
+_ALL = slice(None)
+
+
+class ObservationReader:
+    """Reads what a vector environment shows, B copies at once.
+
+    Box: floats and wide integers as float32, bytes and booleans as uint8. Discrete and
+    MultiDiscrete: one-hot vectors, joined. MultiBinary: uint8. Dict and Tuple: a dictionary of
+    entries, with the names of nested ones joined by dots.
+    """
+
+    def __init__(self, space: Space[Any]) -> None:
+        self.space = space
+        self._entries = [_make_entry(path, leaf) for path, leaf in _leaves(space, ())]
+        self._plain = not isinstance(space, spaces.Dict | spaces.Tuple)
+        names = [entry.name for entry in self._entries]
+        if not names or len(set(names)) < len(names):
+            problem = "two entries have one name" if names else "it has no entries"
+            raise DiscorlError(f"observation space {space}: {problem}")
+        specs = {entry.name: entry.spec for entry in self._entries}
+        self.spec: ObservationSpec = self._entries[0].spec if self._plain else specs
+
+    def read(self, batched: Any, rows: _Array | slice = _ALL) -> Observation:
+        """Observations as a vector environment gives them, as tensors [B, ...] of their own.
+
+        With `rows`, only those of some copies.
+        """
+        return self._collect(lambda entry: entry.array(batched)[rows])
+
+    def read_each(self, observations: Sequence[Any]) -> Observation:
+        """Observations of single environments, as tensors [len(observations), ...]."""
+        return self._collect(
+            lambda entry: np.stack([entry.array(each, batched=False) for each in observations])
+        )
+
+    def check(self, observation: Any) -> None:
+        """Raise DiscorlError if a single observation is not of the declared shape and type."""
+        for entry in self._entries:
+            entry.array(observation, batched=False)
+
+    def _collect(self, get: Callable[[_Entry], _Array]) -> Observation:
+        tensors = {entry.name: entry.tensor(get(entry)) for entry in self._entries}
+        return tensors[self._entries[0].name] if self._plain else tensors
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One array of an observation."""
+
+    name: str
+    path: _Path
+    space: Space[Any]
+    spec: ArraySpec
+    encode: Callable[[_Array], _Array]
+    """[N, *space.shape] -> [N, *spec.shape] of the spec's type, always in new memory: vector
+    environments may use theirs again."""
+
+    @property
+    def title(self) -> str:
+        return f"observation entry '{self.name}'" if self.path else "observation"
+
+    def array(self, observation: Any, batched: bool = True) -> _Array:
+        """This entry as [B, *space.shape], or [*space.shape] of a single environment."""
+        value = observation
+        for key in self.path:
+            try:
+                value = value[key]
+            except (KeyError, IndexError, TypeError) as error:
+                raise DiscorlError(f"{self.title} is missing") from error
+        try:
+            array = np.asarray(value)
+        except ValueError as error:  # A list whose parts differ in length.
+            raise DiscorlError(f"{self.title}: {error}") from error
+        shape, dtype = self.space.shape or (), self.space.dtype
+        found = array.shape[1:] if batched else array.shape
+        whole = array.ndim == len(shape) + batched and found == shape
+        if whole and (array.dtype == dtype or _converts(array.dtype, dtype)):
+            return array
+        raise DiscorlError(
+            f"{self.title}: its space says {dtype}{list(shape)}, got {array.dtype}{list(found)}"
+        )
+
+    def tensor(self, array: _Array) -> Tensor:
+        """What agents read: [N, *spec.shape]."""
+        try:
+            encoded = self.encode(array)
+        except ValueError as error:
+            raise DiscorlError(f"{self.title}: {error}") from error
+        if self.spec.dtype.is_floating_point and not np.isfinite(encoded).all():
+            value = encoded[~np.isfinite(encoded)][0]
+            raise DiscorlError(f"{self.title}: {value} among its values")
+        return torch.from_numpy(encoded)
+
+
+def _converts(found: np.dtype[Any], declared: Any) -> bool:
+    """Whether numbers stay what they are, but for rounding: no floats as integers."""
+    return bool(np.can_cast(found, declared, "same_kind"))
+
+
+def _leaves(space: Space[Any], path: _Path) -> Iterator[tuple[_Path, Space[Any]]]:
+    if isinstance(space, spaces.Dict):
+        parts: list[tuple[str | int, Space[Any]]] = list(space.spaces.items())
+    elif isinstance(space, spaces.Tuple):
+        parts = list(enumerate(space.spaces))
+    else:
+        yield path, space
+        return
+    for key, part in parts:
+        yield from _leaves(part, (*path, key))
+
+
+def _make_entry(path: _Path, space: Space[Any]) -> _Entry:
+    name = ".".join(map(str, path)) or "observations"
+    if isinstance(space, spaces.Box):
+        return _box_entry(name, path, space)
+    if isinstance(space, spaces.MultiBinary):
+        spec = ArraySpec(space.shape or (1,), torch.uint8)
+        return _Entry(name, path, space, spec, _converter(spec))
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        counts, starts = _counts(space)
+        spec = ArraySpec((int(counts.sum()),))
+        return _Entry(name, path, space, spec, _one_hots(counts, starts))
+    raise DiscorlError(
+        f"observation space {space}: {type(space).__name__} is not supported; use Box, Discrete, "
+        "MultiBinary, MultiDiscrete, Dict or Tuple"
+    )
+
+
+def _box_entry(name: str, path: _Path, space: spaces.Box) -> _Entry:
+    shape = space.shape or (1,)
+    if space.dtype == np.uint8:
+        is_picture = bool((space.high == 255).all())
+        spec = ArraySpec(shape, torch.uint8, 1 / 255 if is_picture else 1.0)
+    elif space.dtype == np.bool_:
+        spec = ArraySpec(shape, torch.uint8)
+    else:
+        spec = ArraySpec(shape)
+    return _Entry(name, path, space, spec, _converter(spec))
+
+
+def _converter(spec: ArraySpec) -> Callable[[_Array], _Array]:
+    dtype = np.uint8 if spec.dtype == torch.uint8 else np.float32
+
+    def convert(array: _Array) -> _Array:
+        with np.errstate(over="ignore"):  # What is too large becomes infinite, and is reported.
+            return np.array(array, dtype=dtype).reshape(len(array), *spec.shape)
+
+    return convert
+
+
+def _counts(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[_Array, _Array]:
+    """How many values each part has, and the least one: [D] each."""
+    counts = space.n if isinstance(space, spaces.Discrete) else space.nvec
+    return np.ravel(counts).astype(np.int64), np.ravel(space.start).astype(np.int64)
+
+
+def _one_hots(counts: _Array, starts: _Array) -> Callable[[_Array], _Array]:
+    """[N, ...] integers -> [N, sum of counts]."""
+    offsets = np.cumsum(counts) - counts
+
+    def encode(array: _Array) -> _Array:
+        values = array.reshape(len(array), -1).astype(np.int64) - starts
+        outside = (values < 0) | (values >= counts)
+        if outside.any():
+            row, part = np.argwhere(outside)[0]
+            raise ValueError(
+                f"{values[row, part] + starts[part]} is not in "
+                f"{starts[part]}..{starts[part] + counts[part] - 1}"
+            )
+        encoded = np.zeros((len(array), int(counts.sum())), dtype=np.float32)
+        np.put_along_axis(encoded, values + offsets, 1, axis=1)
+        return encoded
+
+    return encode
+
+
+class ActionWriter:
+    """Turns the numbers of actions into what a vector environment wants.
+
+    Of spaces with several parts every combination is an action. Box spaces are cut into a grid
+    of `discretize` even values in each dimension; on other spaces it has no effect.
+    """
+
+    def __init__(self, space: Space[Any], discretize: int = 0) -> None:
+        if discretize < 0 or discretize == 1:
+            raise DiscorlError(f"--discretize-actions: expected at least 2, got {discretize}")
+        self._form = _form(space)
+        self._table = _table(space, _part_values(space, discretize))
+        self.num_actions = len(self._table)
+
+    def write(self, actions: Tensor) -> _Array:
+        """Integers [B] -> [B, *space.shape]."""
+        chosen: _Array = self._table[actions.cpu().numpy()]
+        return chosen
+
+    def fits(self, space: Space[Any]) -> bool:
+        """Whether the space is still as it was."""
+        return bool(_form(space) == self._form)
+
+
+def _part_values(space: Space[Any], discretize: int) -> list[_Array]:
+    """The values that each part of an action can take."""
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        parts = zip(*_counts(space), strict=True)
+        return [np.arange(start, start + count) for count, start in parts]
+    if isinstance(space, spaces.MultiBinary):
+        return [np.arange(2)] * math.prod(space.shape)
+    if not isinstance(space, spaces.Box):
+        raise DiscorlError(
+            f"action space {space}: {type(space).__name__} is not supported; use Discrete, "
+            "MultiDiscrete, MultiBinary or Box"
+        )
+    if not discretize:
+        raise DiscorlError(
+            f"action space {space}: actions must be discrete; give --discretize-actions K to "
+            "choose among K values in each dimension"
+        )
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise DiscorlError(f"action space {space}: without finite bounds it cannot be discretized")
+    bounds = zip(space.low.ravel(), space.high.ravel(), strict=True)
+    return [np.linspace(float(low), float(high), discretize) for low, high in bounds]
+
+
+def _table(space: Space[Any], values: list[_Array]) -> _Array:
+    """Every action there is: [A, *space.shape]."""
+    counts = [len(part) for part in values]
+    number = math.prod(counts)
+    if number > MAX_ACTIONS and not isinstance(space, spaces.Discrete):
+        raise DiscorlError(
+            f"action space {space}: {number} combinations of actions, at most {MAX_ACTIONS} are "
+            "supported"
+        )
+    table = np.empty((number, len(values)), dtype=space.dtype)
+    indices = np.unravel_index(np.arange(number), counts) if counts else ()
+    for column, (part, index) in enumerate(zip(values, indices, strict=True)):
+        table[:, column] = part[index]
+    return table.reshape(number, *(space.shape or ()))
+
+
+def _form(space: Space[Any]) -> Any:
+    """What makes a space of actions what it is; compared at every step, so it must be cheap."""
+    if isinstance(space, spaces.Discrete):
+        return "Discrete", int(space.n), int(space.start)
+    if isinstance(space, spaces.MultiDiscrete):
+        return "MultiDiscrete", space.nvec.tobytes(), space.start.tobytes(), space.shape
+    if isinstance(space, spaces.Box):
+        return "Box", space.low.tobytes(), space.high.tobytes(), space.shape
+    return type(space).__name__, space.shape
+
+
+class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A single environment that is held to what its spaces say.
+
+    To be used inside of vector environments: some of them convert what does not fit.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._reader = ObservationReader(env.observation_space)
+        self._actions = _form(env.action_space)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        observation, info = super().reset(seed=seed, options=options)
+        self._reader.check(observation)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Act."""
+        result = super().step(action)
+        self._reader.check(result[0])
+        if _form(self.env.action_space) != self._actions:
+            raise DiscorlError(f"its action space changed to {self.env.action_space}")
+        return result

@@ -1,0 +1,137 @@
+"""Normalised observations: running means and variances, which travel with the checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from discorl.envs.base import ArraySpec, Environment, ObservationSpec, TimeStep
+from discorl.rollout import Observation, observation_leaves
+from discorl.tree import unflatten
+
+_EPSILON = 1e-8
+_LARGEST = 10.0
+_PREFIX = "normalizer/"
+
+
+class RunningMoments:
+    """Mean and variance of every number of the float observations seen so far, in float64."""
+
+    def __init__(self) -> None:
+        self._state: dict[str, Tensor] = {}
+        """`entry/count`, `entry/mean` and `entry/squares`, the sum of squared deviations."""
+
+    def update(self, observation: Observation) -> None:
+        """Take in a batch [B, ...]."""
+        for name, leaf in observation_leaves(observation).items():
+            if leaf.is_floating_point():
+                self._update(name, leaf.double())
+
+    def normalize(self, observation: Observation) -> Observation:
+        """Float entries [B, ...] with mean 0 and variance 1, as float32; others as they are."""
+        if isinstance(observation, Tensor):
+            (leaf,) = observation_leaves(observation).items()
+            return self._normalize(*leaf)
+        return {name: self._normalize(name, leaf) for name, leaf in observation.items()}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything it knows: a copy."""
+        return {name: tensor.clone() for name, tensor in self._state.items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from what `state_dict` gave."""
+        state = unflatten(self._state, state) if self._state else state
+        self._state = {name: tensor.clone() for name, tensor in state.items()}
+
+    def _update(self, name: str, batch: Tensor) -> None:
+        count, mean, squares = self._moments(name, batch)
+        center, total = batch.mean(0), count + len(batch)
+        shift = center - mean
+        within = (batch - center).square().sum(0)
+        between = shift.square() * (count * len(batch) / total)
+        self._state[f"{name}/count"] = total
+        self._state[f"{name}/mean"] = mean + shift * (len(batch) / total)
+        self._state[f"{name}/squares"] = squares + within + between
+
+    def _moments(self, name: str, leaf: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Count, mean and squares on the leaf's device; zeros if nothing was seen yet."""
+        if f"{name}/count" not in self._state:
+            zeros = torch.zeros(leaf.shape[1:], dtype=torch.float64, device=leaf.device)
+            return zeros.new_zeros(()), zeros, zeros
+        parts = (self._state[f"{name}/{part}"] for part in ("count", "mean", "squares"))
+        count, mean, squares = (part.to(leaf.device) for part in parts)
+        return count, mean, squares
+
+    def _normalize(self, name: str, leaf: Tensor) -> Tensor:
+        if not leaf.is_floating_point():
+            return leaf
+        count, mean, squares = self._moments(name, leaf)
+        # Before anything was seen the variance counts as one.
+        variance = torch.where(count > 0, squares / count.clamp(min=1), 1.0)
+        scaled = (leaf.double() - mean) / (variance + _EPSILON).sqrt()
+        return scaled.clamp(-_LARGEST, _LARGEST).float()
+
+
+class NormalizedEnvironment:
+    """An environment whose float observations are shifted and scaled by what was seen so far.
+
+    Bytes, such as images, are left alone. With the moments of another environment and
+    `frozen=True` it shows what an agent trained there would see, and counts nothing: so do
+    evaluations.
+    """
+
+    def __init__(
+        self, env: Environment, moments: RunningMoments | None = None, frozen: bool = False
+    ) -> None:
+        self.env = env
+        self.num_envs = env.num_envs
+        self.num_actions = env.num_actions
+        self.frozen = frozen
+        self.observation_spec: ObservationSpec = _normalized_spec(env.observation_spec)
+        self.moments = RunningMoments() if moments is None else moments
+
+    def reset(self, seed: int) -> TimeStep:
+        """See `Environment.reset`."""
+        return self._normalize(self.env.reset(seed))
+
+    def step(self, actions: Tensor) -> TimeStep:
+        """See `Environment.step`."""
+        return self._normalize(self.env.step(actions))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """See `Environment.state_dict`: the environment's own, and `normalizer/...`."""
+        moments = {f"{_PREFIX}{k}": tensor for k, tensor in self.moments.state_dict().items()}
+        return {**self.env.state_dict(), **moments}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> TimeStep | None:
+        """See `Environment.load_state_dict`."""
+        moments = {k.removeprefix(_PREFIX): v for k, v in state.items() if k.startswith(_PREFIX)}
+        self.moments.load_state_dict(moments)
+        rest = {k: v for k, v in state.items() if not k.startswith(_PREFIX)}
+        step = self.env.load_state_dict(rest)
+        return None if step is None else self._normalize(step)
+
+    def close(self) -> None:
+        """See `Environment.close`."""
+        self.env.close()
+
+    def _normalize(self, step: TimeStep) -> TimeStep:
+        if not self.frozen:
+            self.moments.update(step.observation)
+        boundary = step.boundary
+        if boundary is not None and boundary.stored is not None:
+            boundary = replace(boundary, stored=self.moments.normalize(boundary.stored))
+        observation = self.moments.normalize(step.observation)
+        return replace(step, observation=observation, boundary=boundary)
+
+
+def _normalized_spec(spec: ObservationSpec) -> ObservationSpec:
+    if isinstance(spec, ArraySpec):
+        return _normalized_array(spec)
+    return {name: _normalized_array(entry) for name, entry in spec.items()}
+
+
+def _normalized_array(spec: ArraySpec) -> ArraySpec:
+    return ArraySpec(spec.shape) if spec.dtype.is_floating_point else spec
