@@ -1,0 +1,141 @@
+"""Training runs in environments from outside: what fails is said, saved, and gone on from."""
+
+import contextlib
+
+import pytest
+import torch
+
+from discorl.errors import DiscorlError
+from discorl.rules.library import load_rule
+from discorl.runs.checkpoint import list_checkpoints
+from discorl.training.config import TrainConfig
+from discorl.training.run import load_trainer, read_config, resume_run, start_run
+from discorl.training.trainer import PHASES, Trainer
+
+MODULE = """
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Walk(gymnasium.Env):
+    observation_space = spaces.Dict(
+        {
+            "place": spaces.Box(-np.inf, np.inf, (2,), np.float64),
+            "screen": spaces.Box(0, 255, (12, 12, 3), np.uint8),
+        }
+    )
+    action_space = spaces.MultiDiscrete([2, 2])
+
+    def __init__(self, trouble=None, at=1000):
+        self.trouble, self.at, self.total = trouble, at, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.time += 1
+        self.total += 1
+        if self.total == self.at and self.trouble == "raise":
+            raise RuntimeError("the simulator fell over")
+        reward = 5.0 * action[0]
+        return self.observe(), reward, False, self.time == 7, {}
+
+    def observe(self):
+        wrong = self.trouble == "nan" and self.total == self.at
+        place = np.array([100.0 * self.time, np.nan if wrong else 3.0])
+        return {"place": place, "screen": np.full((12, 12, 3), 10 * self.time, np.uint8)}
+
+
+def good():
+    return Walk()
+
+
+def raises():
+    return Walk("raise", 60)
+
+
+def shows_nan():
+    return Walk("nan", 60)
+"""
+SMALL = {
+    "rule": "actor_critic",
+    "num_envs": 2,
+    "rollout_length": 9,
+    "batch_size": 4,
+    "replay_capacity": 8,
+    "torso": (8,),
+    "steps": 12,
+    "log_every": 2,
+    "checkpoint_every": 100,
+    "eval_episodes": 3,
+}
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The name of a module with environments, which is found in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    name = f"walks_{abs(hash(str(tmp_path)))}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    return name
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_a_run_in_an_environment_with_all_kinds_of_observations(module, tmp_path, memory):
+    # Given two copies of an environment whose episodes are cut off after 7 steps of up to 5
+    settings = {"normalize_observations": True, "clip_rewards": True, "memory": memory}
+    config = TrainConfig(env=f"{module}:good", **SMALL, **settings, memory_size=4)
+    # When it is trained in
+    result = start_run(config, tmp_path / "run")
+    # Then returns are what the environment paid, and every part of the time is told
+    assert 0 < result["episode_return"] <= 35
+    assert result["eval_episodes"] == 3
+    shares = [result[f"share_{phase}"] for phase in PHASES]
+    assert min(shares) > 0
+    assert sum(shares) == pytest.approx(1, abs=1e-3)
+    # And the moments of the observations come back with the agent
+    trainer = load_trainer(tmp_path / "run")
+    mean = trainer.moments.state_dict()
+    assert any(
+        torch.allclose(m[-1].double(), torch.tensor(3.0).double())
+        for m in mean.values()
+        if m.shape == (2,)
+    )
+
+
+def test_clipped_rewards_are_learned_from_and_whole_ones_reported(module, tmp_path):
+    config = TrainConfig(env=f"{module}:good", **SMALL, clip_rewards=True, reward_scale=0.5)
+    trainer = Trainer(config, load_rule("actor_critic"))
+    batches, step = [], trainer.learner_step
+    trainer.learner_step = lambda state, batch: batches.append(batch) or step(state, batch)
+    for _ in range(6):
+        trainer.train_step()
+    trainer.close()
+    assert batches
+    assert {float(r) for b in batches for r in b.rewards.flatten()} == {0.0, 0.5}
+    assert {e.total_reward % 5 for e in trainer.recent} == {0.0}
+    assert max(e.total_reward for e in trainer.recent) > 7
+    assert {e.length for e in trainer.recent} == {7}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("raises", "raised RuntimeError: the simulator"), ("shows_nan", "nan")]
+)
+def test_a_failing_environment_leaves_the_agent_and_the_run_goes_on(module, tmp_path, name, words):
+    # Given a run in which the environment fails at step 60 of a copy
+    config = TrainConfig(env=f"{module}:{name}", **SMALL)
+    with pytest.raises(DiscorlError, match=rf"{name}'.*{words}.*saved.*--resume") as error:
+        start_run(config, tmp_path / "run")
+    # Then the error says where, and the agent of the last whole step is there
+    assert "at step " in str(error.value)
+    saved = list_checkpoints(tmp_path / "run" / "checkpoints")
+    assert [path.name for path in saved] == [f"step_{load_trainer(tmp_path / 'run').step:08d}"]
+    # And going on plays new episodes, until it fails again or is done
+    before = load_trainer(tmp_path / "run").step
+    with contextlib.suppress(DiscorlError):
+        resume_run(tmp_path / "run")
+    assert load_trainer(tmp_path / "run").step > before
+    assert read_config(tmp_path / "run") == config
