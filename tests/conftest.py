@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from discorl.rules.disco import DiscoConfig, DiscoRule
 from discorl.rules.library import RULES, StoredRule, cache_folders
 from discorl.rules.meta_network import MetaNetworkSizes
+
+# Machines are shared and noisy: no test asserts a time.
+settings.register_profile("discorl", deadline=None)
+settings.load_profile("discorl")
 
 _WEIGHTS = Path(__file__).parents[2] / "shared" / "weights"
 # Read at import: tests point the cache elsewhere.

@@ -36,6 +36,11 @@ class RunningMoments:
             return self._normalize(*leaf)
         return {name: self._normalize(name, leaf) for name, leaf in observation.items()}
 
+    def deviation(self, name: str = "observations") -> Tensor:
+        """The standard deviation of an entry, in float64."""
+        count, squares = self._state[f"{name}/count"], self._state[f"{name}/squares"]
+        return (squares / count).sqrt()
+
     def state_dict(self) -> dict[str, Tensor]:
         """Everything it knows: a copy."""
         return {name: tensor.clone() for name, tensor in self._state.items()}

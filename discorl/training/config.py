@@ -47,6 +47,9 @@ class TrainConfig:
     """Learn from rewards cut to -1 and 1. Returns are reported as they are."""
     reward_scale: float = 1.0
     """Learn from rewards times this. Returns are reported as they are."""
+    shrink_rewards: bool = False
+    """Learn from rewards divided by the running deviation of returns, where that is above one.
+    Returns are reported as they are."""
     normalize_observations: bool = False
     """Shift and scale observations to mean 0 and deviation 1, as seen so far. Not images."""
     discretize_actions: int = 0

@@ -24,6 +24,7 @@ _SHOWN = (
     "learn_first_steps",
     "clip_rewards",
     "reward_scale",
+    "shrink_rewards",
     "normalize_observations",
     "body",
     "torso",

@@ -44,8 +44,9 @@ _SPROUT = {
     "batch_size": None,
     "replay_fraction": 0.0,
     "learn_first_steps": True,
+    "shrink_rewards": True,
 }
-"""As the agents lived that it was discovered with."""
+"""As the agents lived that it was discovered with; and rewards on the scale that they had."""
 
 _PRESETS: dict[tuple[PresetName, bool], dict[str, Any]] = {
     ("published", True): {},

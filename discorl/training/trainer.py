@@ -27,6 +27,7 @@ from discorl.runs.checkpoint import Checkpoint
 from discorl.training.actor import Acted, Episode, EpisodeTracker, act, burn_in
 from discorl.training.config import TrainConfig
 from discorl.training.evaluation import Evaluation, evaluate
+from discorl.training.rewards import RewardScaler
 from discorl.tree import flatten, split_groups, unflatten
 
 PHASES = ("environment", "acting", "replay", "learning")
@@ -57,6 +58,9 @@ class Trainer:
         self.time_step: TimeStep = self.env.reset(config.seed)
         self.memory = self._no_memory()
         self.replay = self._make_replay()
+        self.reward_scaler = (
+            RewardScaler(config.num_envs, self.device) if config.shrink_rewards else None
+        )
         self.tracker = EpisodeTracker(config.num_envs)
         self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
         self.step = 0
@@ -92,7 +96,7 @@ class Trainer:
         self.time_step, self.memory = acted.step, acted.memory
         clock = self._spent("acting", clock + acted.env_seconds)
         self.seconds["environment"] += acted.env_seconds
-        batch = self._batch(self._shape_rewards(acted.rollout))
+        batch = self._batch(self._shape_rewards(acted))
         clock = self._spent("replay", clock)
         self.step += 1
         if batch is None:
@@ -145,6 +149,8 @@ class Trainer:
             fresh_step = self.env.load_state_dict(groups["env"])
             if self.memory is not None:
                 self.memory = unflatten(self.memory, groups["memory"])
+            if self.reward_scaler is not None:
+                self.reward_scaler.load_state_dict(groups["rewards"])
             if self.replay is not None:
                 self.replay.load_state_dict(groups["replay"])
             self.tracker.load_state_dict(groups["tracker"])
@@ -179,12 +185,14 @@ class Trainer:
             return env
         return NormalizedEnvironment(env, self.moments, frozen)
 
-    def _shape_rewards(self, rollout: Rollout) -> Rollout:
+    def _shape_rewards(self, acted: Acted) -> Rollout:
         """What is learned from; returns were counted before."""
-        config, rewards = self.config, rollout.rewards
+        config, rewards = self.config, acted.rewards
         if config.clip_rewards:
             rewards = rewards.clamp(-1, 1)
-        return replace(rollout, rewards=config.reward_scale * rewards)
+        if self.reward_scaler is not None:
+            rewards = self.reward_scaler.scale(rewards, acted.ended)
+        return replace(acted.rollout, rewards=config.reward_scale * rewards)
 
     def _refresh_memory(self, batch: Rollout) -> Rollout:
         """Replace the first steps of a batch by what the agent would remember of them now."""
@@ -251,6 +259,8 @@ class Trainer:
         }
         if self.memory is not None:
             tensors["memory"] = self.memory
+        if self.reward_scaler is not None:
+            tensors["rewards"] = self.reward_scaler.state_dict()
         if self.replay is not None:
             tensors["replay"] = self.replay.state_dict()
         return tensors
