@@ -5,6 +5,8 @@ The cells are written out, because the fused ones have no second derivative.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +15,7 @@ from discorl.layers import initial_linear, lstm_cell
 from discorl.rollout import Memory, Window
 
 
-class RecurrentBody(nn.Module):
+class RecurrentBody(nn.Module, ABC):
     """A torso's features through a cell, step by step.
 
     Its features are the cell's hidden state. No gradient flows into the memory it is given.
@@ -55,9 +57,9 @@ class RecurrentBody(nn.Module):
             features.append(memory["hidden"])
         return torch.stack(features), memory
 
+    @abstractmethod
     def cell(self, x: Tensor, memory: Memory) -> Memory:
         """The memory after one step, from what the input says [B, gates * size]."""
-        raise NotImplementedError
 
 
 class LSTMBody(RecurrentBody):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
 from discorl.layers import Params, initial_linear
 
 
-class Torso(nn.Module):
+class Torso(nn.Module, ABC):
     """From observations [..., *shape] to features [..., output_size]."""
 
     output_size: int
 
+    @abstractmethod
     def init_(self, generator: torch.Generator) -> None:
         """Redraw all weights."""
-        raise NotImplementedError
 
 
 class MLPTorso(Torso):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-import torch.autograd.forward_ad as forward_ad
+from derivatives import assert_second_derivatives_agree
 from torch import nn
 from torch.func import functional_call
 
@@ -275,15 +275,7 @@ def test_second_derivatives_in_reverse_and_forward_mode(name):
         features = functional_call(module, dict(zip(names, values, strict=True)), (images,))
         return torch.autograd.grad((features.square() + features).sum(), values, **options)
 
-    first = gradients(params, create_graph=True)
-    second = torch.autograd.grad(sum(g.square().sum() for g in first), params)
-    assert all(g.isfinite().all() and g.abs().max() > 0 for g in second)
-    with forward_ad.dual_level():
-        pairs = zip(params, first, strict=True)
-        dual = [forward_ad.make_dual(p, g.detach()) for p, g in pairs]
-        along = [forward_ad.unpack_dual(g).tangent for g in gradients(dual)]
-    for found, expected in zip(along, second, strict=True):
-        torch.testing.assert_close(2 * found, expected)
+    assert_second_derivatives_agree(gradients, params)
 
 
 def test_the_mlp_without_a_scale_is_as_it_was():

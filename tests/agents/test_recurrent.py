@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-import torch.autograd.forward_ad as forward_ad
+from derivatives import assert_second_derivatives_agree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import functional_call
@@ -248,15 +248,7 @@ def test_second_derivatives_in_reverse_and_forward_mode(memory):
         features, _ = functional_call(module, arguments, (window,))
         return torch.autograd.grad((features + weights).square().sum(), values, **options)
 
-    first = gradients(params, create_graph=True)
-    second = torch.autograd.grad(sum(g.square().sum() for g in first), params)
-    assert all(g.isfinite().all() and g.abs().max() > 0 for g in second)
-    with forward_ad.dual_level():
-        pairs = zip(params, first, strict=True)
-        dual = [forward_ad.make_dual(p, g.detach()) for p, g in pairs]
-        along = [forward_ad.unpack_dual(g).tangent for g in gradients(dual)]
-    for found, expected in zip(along, second, strict=True):
-        torch.testing.assert_close(2 * found, expected)
+    assert_second_derivatives_agree(gradients, params)
 
 
 @pytest.mark.parametrize(

@@ -6,28 +6,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_rules import SMALL
 
 from discorl.rollout import AgentOutputs, Rollout
 from discorl.rules.actor_critic import ActorCritic
 from discorl.rules.disco import DiscoConfig, DiscoRule, DiscoState
-from discorl.rules.meta_network import MetaNetworkSizes, MetaRNNState
+from discorl.rules.meta_network import MetaRNNState
 from discorl.tree import flatten, tree_map
 from discorl.values import MovingAverage
 
 f64 = torch.float64
 few = settings(max_examples=15, deadline=None)
 BATCH, ACTIONS = 3, 4
-SIZES = MetaNetworkSizes(
-    predictions=6,
-    hidden=8,
-    prediction_embedding=(7, 1),
-    policy_channels=(5, 2),
-    policy_target_channels=6,
-    meta_hidden=5,
-    meta_embedding=4,
-    meta_prediction_embedding=(7, 2),
-    meta_policy_channels=(5, 3),
-)
 ACTOR_CRITIC = ActorCritic(num_bins=11, max_abs_value=5.0)
 KINDS = ("cut and reset", "cut", "end and reset", "end")
 """A final observation after a cut-off or an end; then a reset step, or the next episode's second
@@ -38,9 +28,9 @@ lengths = st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(0, 10**6))
 def disco_rule(seed, moving_average_decay=0.99):
     """A small rule of which no part is silent."""
     normal = Normal(seed)
-    params = {name: normal(*shape, scale=0.5) for name, shape in SIZES.shapes().items()}
+    params = {name: normal(*shape, scale=0.5) for name, shape in SMALL.shapes().items()}
     config = DiscoConfig(
-        sizes=SIZES,
+        sizes=SMALL,
         num_bins=11,
         max_abs_value=5.0,
         moving_average_decay=moving_average_decay,
@@ -133,7 +123,7 @@ def midlife(seed):
     """A state in which the rule's moving averages and memory are full."""
     normal = Normal(seed)
     return DiscoState(
-        rnn=MetaRNNState(normal(SIZES.meta_hidden), normal(SIZES.meta_hidden)),
+        rnn=MetaRNNState(normal(SMALL.meta_hidden), normal(SMALL.meta_hidden)),
         advantage=MovingAverage(*torch.tensor([0.3, 1.7, 0.5], dtype=f64)),
         td=MovingAverage(*torch.tensor([-0.2, 2.1, 0.5], dtype=f64)),
     )

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_rules import SMALL
 
 from discorl.rollout import AgentOutputs, Transitions
 from discorl.rules.base import UpdateRule
@@ -23,17 +24,6 @@ from discorl.values import MovingAverage
 f64 = torch.float64
 few = settings(max_examples=15, deadline=None)
 sizes = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(2, 5), st.integers(0, 10**6))
-SMALL = MetaNetworkSizes(
-    predictions=6,
-    hidden=8,
-    prediction_embedding=(7, 1),
-    policy_channels=(5, 2),
-    policy_target_channels=6,
-    meta_hidden=5,
-    meta_embedding=4,
-    meta_prediction_embedding=(7, 2),
-    meta_policy_channels=(5, 3),
-)
 CONFIG = DiscoConfig(sizes=SMALL, num_bins=11, max_abs_value=5.0)
 
 
