@@ -119,8 +119,11 @@ class Member:
         self.state = unflatten(self.state, groups["state"])
         self.value_state = unflatten(self.value_state, groups["value_state"])
         self.time_step = restore_step(self.time_step, groups["time_step"])
-        self.env.load_state_dict(groups["env"])
-        self.tracker.load_state_dict(groups["tracker"])
+        fresh_step = self.env.load_state_dict(groups["env"])
+        if fresh_step is None:
+            self.tracker.load_state_dict(groups["tracker"])
+        else:  # It could not be put back, and began new episodes.
+            self.time_step = fresh_step
         self.generator.set_state(groups["generator"]["state"])
         recent = groups["recent"]
         self.recent.clear()

@@ -268,6 +268,17 @@ class TestMembers:
             assert_same(flatten(other.tensors()), flatten(member.tensors()))
             assert other.mean_return == member.mean_return, steps
 
+    def test_an_environment_that_cannot_be_put_back_begins_new_episodes(self, tiny_rule):
+        member = Member(config(), 0, "CartPole-v1", tiny_rule)
+        member.meta_step(tiny_rule)
+        twin = Member(config(), 0, "CartPole-v1", tiny_rule)
+        twin.restore(flatten(member.tensors()))
+        # The new poles stand nearly upright and still, and nothing was received yet.
+        assert not torch.equal(twin.time_step.observation, member.time_step.observation)
+        assert twin.time_step.observation.abs().max() <= 0.05
+        assert not twin.time_step.reward.any()
+        assert not twin.tracker.state_dict()["lengths"].any()
+
     def test_returns_are_restored_to_the_last_digit(self, tiny_rule):
         member = make_member(tiny_rule)
         member.recent.extend([Episode(0.1, 3), Episode(1 / 3, 4)])
