@@ -77,12 +77,41 @@ class BenchDiscover:
 
 
 @dataclass(frozen=True)
+class BenchAtari:
+    """Environment steps a second in an Atari game, as ratios to a plain loop over ale-py."""
+
+    game: str = "ALE/Pong-v5"
+    """Which game, with the settings of the v5 environments."""
+    num_envs: int = 16
+    """Copies of the game that act at once."""
+    rule: str = "sprout"
+    """The rule of the training that is timed, with its preset."""
+    rounds: int = 15
+    """How often each is timed; medians are reported."""
+    json: bool = False
+    """Print JSON on standard output."""
+
+    def run(self) -> int:
+        """Measure and print."""
+        from discorl.bench.atari import bench_atari
+
+        if self.rounds < 5:
+            raise DiscorlError("--rounds: at least 5, or the medians mean little")
+        tune_process()
+        with Console(stderr=True).status("timing, round by round"):
+            figures = bench_atari(self.game, self.num_envs, self.rule, self.rounds)
+        print_figures(figures, self.json)
+        return 0
+
+
+@dataclass(frozen=True)
 class BenchCommand:
-    """Time a learner step against disco-torch, or a meta-step against this machine's limit."""
+    """Time a learner step against disco-torch, a meta-step, or Atari against the emulator."""
 
     what: (
         Annotated[BenchLearner, tyro.conf.subcommand("learner")]
         | Annotated[BenchDiscover, tyro.conf.subcommand("discover")]
+        | Annotated[BenchAtari, tyro.conf.subcommand("atari")]
     )
 
     def run(self) -> int:
@@ -98,6 +127,11 @@ def print_figures(figures: dict[str, Any], as_json: bool) -> None:
     table = Table("figure", "value")
     table.columns[1].justify = "right"
     for name, value in figures.items():
-        text = f"{value:,.3f}" if isinstance(value, float) and value < 100 else f"{value:,.0f}"
-        table.add_row(name.replace("_", " "), text)
+        table.add_row(name.replace("_", " "), _text(value))
     Console().print(table)
+
+
+def _text(value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,.3f}" if isinstance(value, float) and value < 100 else f"{value:,.0f}"

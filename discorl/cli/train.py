@@ -189,4 +189,10 @@ def _print_result(console: Console, result: dict[str, Any]) -> None:
         f"evaluation, {result['eval_episodes']} episodes   "
         f"greedy {result['eval_return_greedy']:.3f}, sampled {result['eval_return_sampled']:.3f}"
     )
+    if scores := result.get("human_normalized"):
+        shown = {"last episodes": "episode_return", "sampled": "eval_return_sampled"}
+        parts = [
+            f"{text} {scores[name]:.1%}" for text, name in shown.items() if scores[name] is not None
+        ]
+        console.print(f"of a human's score above random play: {', '.join(parts)}")
     console.print(f"curve, metrics and checkpoints are in {result['folder']}", soft_wrap=True)

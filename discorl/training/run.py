@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from discorl.envs.human_scores import human_normalized
 from discorl.errors import DiscorlError
 from discorl.files import write_json
 from discorl.rules.base import Metrics, UpdateRule
@@ -235,12 +236,26 @@ def _finish(trainer: Trainer, folder: Path, writer: MetricsWriter) -> dict[str, 
         "seconds": round(total, 3),
         **{f"share_{phase}": round(seconds[phase] / total, 4) for phase in PHASES},
         "env_steps_per_second": round(trainer.env_steps / total, 1),
+        **_human_normalized(config.env, last.get(EPISODE_RETURN), sampled.mean_return),
         "folder": str(folder),
     }
     write_json(folder / RESULT_FILE, result)
     if any(EPISODE_RETURN in record for record in records):
         plot_curves([read_curve(folder)], folder / CURVE_FILE)
     return result
+
+
+def _human_normalized(env: str, trained: float | None, sampled: float) -> dict[str, Any]:
+    """Of the returns that `result.json` names; nothing if it is no game with known scores."""
+    if human_normalized(env, sampled) is None:
+        return {}
+    scores = {"episode_return": trained, "eval_return_sampled": sampled}
+    return {
+        "human_normalized": {
+            name: None if score is None else human_normalized(env, score)
+            for name, score in scores.items()
+        }
+    }
 
 
 def _notes(trainer: Trainer) -> list[str]:

@@ -16,10 +16,23 @@ from discorl.errors import DiscorlError
 from discorl.learner import Learner
 from discorl.optim import ClippedAdam, Schedule
 from discorl.training.actor import EpisodeTracker, act
+from discorl.training.config import TrainConfig
+from discorl.training.trainer import Trainer
 
 needs_ale = pytest.mark.skipif(
     find_spec("ale_py") is None, reason="ale-py is not installed: pip install 'discorl[atari]'"
 )
+SMALL = {
+    "num_envs": 1,
+    "rollout_length": 4,
+    "batch_size": 1,
+    "replay_fraction": 0.0,
+    "body": "nature",
+    "channels": (4, 4, 4),
+    "torso": (16,),
+    "model_size": 8,
+    "head_hidden": 8,
+}
 
 
 class Scripted:
@@ -46,19 +59,30 @@ def play(spec, seed=0, steps=20, num_envs=1, action=None):
 
 @needs_ale
 @pytest.mark.parametrize("spec", ATARI_57)
-def test_every_game_is_there(spec):
-    env = make_atari(spec, 1)
+def test_every_game_is_there_and_can_be_learned_in(spec, tiny_rule):
+    trainer = Trainer(TrainConfig(env=spec, **SMALL), tiny_rule)
+    # Given one copy of the game, which shows what all games show
+    env, step = trainer.env, trainer.time_step
     assert env.observation_spec == ArraySpec((4, 84, 84), torch.uint8, 1 / 255)
     assert 3 <= env.num_actions <= 18
-    step = env.reset(0)
-    for action in range(3):
+    for _ in range(2):
+        # When the agent acts in it and learns from that
+        before = trainer.state.params
         assert step.observation.shape == (1, 4, 84, 84)
         assert step.observation.dtype == torch.uint8
+        assert step.reward.dtype == torch.float32
+        metrics = trainer.train_step()
+        # Then the episode goes on, and the whole network was updated with finite numbers
+        step = trainer.time_step
         assert step.discount.item() == 1
         assert not step.ended
-        step = env.step(torch.tensor([action]))
-    assert step.reward.dtype == torch.float32
-    env.close()
+        assert all(torch.isfinite(value).all() for value in metrics.values())
+        after = trainer.state.params
+        assert all(torch.isfinite(p).all() for p in after.values())
+        changed = {name for name, p in before.items() if not torch.equal(p, after[name])}
+        assert "head.logits.weight" in changed
+        assert any("torso.stack" in name for name in changed)
+    trainer.close()
 
 
 @needs_ale

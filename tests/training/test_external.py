@@ -1,6 +1,8 @@
 """Training runs in environments from outside: what fails is said, saved, and gone on from."""
 
 import contextlib
+import json
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -72,6 +74,9 @@ SMALL = {
     "checkpoint_every": 100,
     "eval_episodes": 3,
 }
+needs_ale = pytest.mark.skipif(
+    find_spec("ale_py") is None, reason="ale-py is not installed: pip install 'discorl[atari]'"
+)
 
 
 @pytest.fixture
@@ -119,6 +124,39 @@ def test_clipped_rewards_are_learned_from_and_whole_ones_reported(module, tmp_pa
     assert {e.total_reward % 5 for e in trainer.recent} == {0.0}
     assert max(e.total_reward for e in trainer.recent) > 7
     assert {e.length for e in trainer.recent} == {7}
+
+
+@needs_ale
+def test_an_atari_game_reports_points_and_their_share_of_human_play(tmp_path):
+    # Given a game with rewards of 10 points, learned from as 1, in episodes of 60 actions
+    settings = {"clip_rewards": True, "body": "nature", "channels": (2, 2, 2)}
+    config = TrainConfig(env="ALE/Alien-v5:noops=0,frames=240", **SMALL, **settings)
+    # When it is trained in
+    result = start_run(config, tmp_path / "run")
+    # Then returns are whole points
+    normalized = result["human_normalized"]
+    for name in ("episode_return", "eval_return_sampled"):
+        assert result[name] >= 10
+        assert normalized[name] == pytest.approx((result[name] - 227.8) / (7127.7 - 227.8))
+    assert sorted(normalized) == ["episode_return", "eval_return_sampled"]
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
+
+
+@needs_ale
+def test_an_atari_game_without_a_finished_episode_is_judged_by_its_evaluation(tmp_path):
+    settings = {"body": "nature", "channels": (2, 2, 2), "steps": 1}
+    config = TrainConfig(env="ALE/Pong-v5:noops=0,frames=80", **SMALL | settings)
+    result = start_run(config, tmp_path / "run")
+    assert result["human_normalized"] == {
+        "episode_return": None,
+        "eval_return_sampled": pytest.approx((result["eval_return_sampled"] + 20.7) / 35.3),
+    }
+
+
+@pytest.mark.parametrize("env", ["catch:rows=4,columns=4", "{module}:good"])
+def test_other_environments_have_no_human_score(module, tmp_path, env):
+    config = TrainConfig(env=env.format(module=module), **SMALL)
+    assert "human_normalized" not in start_run(config, tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,120 @@
+"""Environment steps a second in an Atari game, from the emulator alone to whole training.
+
+Everything is compared with a plain loop over ale-py's own vector environment: what our
+environment, the policy and the updates leave of its speed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from discorl.bench.machine import Stopwatch
+from discorl.envs.registry import make_environment
+from discorl.errors import DiscorlError
+from discorl.rules.library import load_rule
+from discorl.training.actor import act
+from discorl.training.presets import make_config
+from discorl.training.trainer import PHASES, Trainer
+
+_EMULATOR = "emulator"
+
+
+def bench_atari(game: str, num_envs: int, rule: str, rounds: int) -> dict[str, Any]:
+    """Time everything round by round and return the figures.
+
+    Args:
+      game: `ALE/Pong-v5`, without settings: they are those of the v5 environments.
+    """
+    if not game.startswith("ALE/") or ":" in game:
+        raise DiscorlError(f"--game {game}: expected an Atari game without settings, ALE/Pong-v5")
+    trainer = Trainer(make_config(game, rule, num_envs=num_envs), load_rule(rule))
+    length = trainer.config.rollout_length
+    subjects: dict[str, Callable[[], object]] = {
+        _EMULATOR: _emulator_loop(game, num_envs, length),
+        "environment": _environment_loop(game, num_envs, length),
+        "acting": _acting_loop(trainer),
+        "training": trainer.train_step,
+    }
+    while trainer.train_step() is None:
+        pass  # Until there is a batch to learn from.
+    trainer.seconds = dict.fromkeys(PHASES, 0.0)
+    watch = Stopwatch(subjects)
+    seconds = watch.run(rounds)
+    total = sum(trainer.seconds.values())
+    trainer.close()
+    figures: dict[str, Any] = {
+        "game": game,
+        "rule": rule,
+        "num_envs": num_envs,
+        "threads": torch.get_num_threads(),
+        "rounds": rounds,
+    }
+    for name, time in seconds.items():
+        figures[f"{name}_env_steps_per_second"] = length * num_envs / time
+    for name in list(subjects)[1:]:
+        figures[f"{name}_over_{_EMULATOR}"] = _speed_ratio(watch, name)
+    for phase in PHASES:
+        figures[f"training_share_{phase}"] = trainer.seconds[phase] / total
+    return figures
+
+
+def make_emulator(game: str, num_envs: int) -> Any:
+    """ale-py's vector environment of a v5 game, as Gymnasium registers it."""
+    base = importlib.import_module("ale_py.vector_env").AtariVectorEnv
+    # A class of its own: it notes how it resets in the metadata of all vector environments.
+    emulator = type("Emulator", (base,), {"metadata": {}})
+    settings = gymnasium.spec(game).kwargs
+    return emulator(num_envs=num_envs, use_fire_reset=False, reward_clipping=False, **settings)
+
+
+def _emulator_loop(game: str, num_envs: int, length: int) -> Callable[[], None]:
+    env = make_emulator(game, num_envs)
+    env.reset(seed=0)
+    actions = np.random.default_rng(0).integers(env.single_action_space.n, size=(length, num_envs))
+
+    def run() -> None:
+        for action in actions:
+            env.step(action)
+
+    return run
+
+
+def _environment_loop(game: str, num_envs: int, length: int) -> Callable[[], None]:
+    env = make_environment(game, num_envs)
+    env.reset(0)
+    generator = torch.Generator().manual_seed(0)
+    actions = torch.randint(env.num_actions, (length, num_envs), generator=generator)
+
+    def run() -> None:
+        for action in actions:
+            env.step(action)
+
+    return run
+
+
+def _acting_loop(trainer: Trainer) -> Callable[[], None]:
+    def run() -> None:
+        acted = act(
+            trainer.learner.agent,
+            trainer.state.params,
+            trainer.env,
+            trainer.time_step,
+            trainer.config.rollout_length,
+            trainer.generator,
+        )
+        trainer.time_step = acted.step
+
+    return run
+
+
+def _speed_ratio(watch: Stopwatch, name: str) -> float:
+    """Median over rounds: what else the machine does slows both of a round alike."""
+    pairs = zip(watch.seconds[_EMULATOR], watch.seconds[name], strict=True)
+    return median(emulator / own for emulator, own in pairs)

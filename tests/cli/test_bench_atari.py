@@ -1,0 +1,78 @@
+"""`discorl bench atari`: what it measures and compares; how fast that is, no test says."""
+
+import json
+from importlib.util import find_spec
+
+import pytest
+import torch
+from gymnasium.vector import VectorEnv
+
+from discorl.bench.atari import make_emulator
+from discorl.cli.__main__ import main
+from discorl.envs.atari import make_atari
+from discorl.envs.gymnasium import GymnasiumEnvironment
+from discorl.training.trainer import PHASES
+
+needs_ale = pytest.mark.skipif(
+    find_spec("ale_py") is None, reason="ale-py is not installed: pip install 'discorl[atari]'"
+)
+OURS = ("environment", "acting", "training")
+BENCH = ["bench", "atari", "--num-envs", "2", "--rounds", "5"]
+
+
+@needs_ale
+def test_speeds_and_their_ratios_to_the_emulator(capsys):
+    assert main([*BENCH, "--game", "ALE/Breakout-v5", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["game"], figures["rule"]) == ("ALE/Breakout-v5", "sprout")
+    assert (figures["num_envs"], figures["rounds"]) == (2, 5)
+    for name in ("emulator", *OURS):
+        assert figures[f"{name}_env_steps_per_second"] > 0
+    for name in OURS:
+        assert figures[f"{name}_over_emulator"] > 0
+    shares = [figures[f"training_share_{phase}"] for phase in PHASES]
+    assert min(shares) > 0
+    assert sum(shares) == pytest.approx(1)
+
+
+@needs_ale
+def test_a_table_for_people(capsys):
+    assert main([*BENCH, "--num-envs", "1"]) == 0
+    shown = capsys.readouterr().out
+    for words in ("ALE/Pong-v5", "sprout", "environment over emulator", "training share learning"):
+        assert words in shown
+
+
+@needs_ale
+def test_the_emulator_plays_the_same_games_as_our_environment():
+    before = dict(VectorEnv.metadata)
+    emulator = GymnasiumEnvironment(make_emulator("ALE/SpaceInvaders-v5", 2), "emulator")
+    ours = make_atari("ALE/SpaceInvaders-v5", 2)
+    # Without the spreading of seeds, which is ours alone.
+    steps = [emulator.reset(7), GymnasiumEnvironment.reset(ours, 7)]
+    generator = torch.Generator().manual_seed(0)
+    rewards = 0.0
+    for action in torch.randint(ours.num_actions, (150, 2), generator=generator):
+        assert torch.equal(steps[0].observation, steps[1].observation)
+        steps = [env.step(action) for env in (emulator, ours)]
+        assert torch.equal(steps[0].reward, steps[1].reward)
+        rewards += float(steps[0].reward.sum())
+    assert rewards > 2, "points, not signs of them"
+    assert VectorEnv.metadata == before
+
+
+@needs_ale
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--rounds", "2"], "--rounds: at least 5"),
+        (["--game", "catch"], "--game catch: expected an Atari game"),
+        (["--game", "ALE/Pong-v5:sticky=0"], "without settings"),
+        (["--game", "ALE/Pnog-v5"], "ALE/Pong-v5"),
+        (["--num-envs", "0"], "--num-envs"),
+        (["--rule", "sprot"], "sprout"),
+    ],
+)
+def test_mistakes_are_explained(arguments, error, capsys):
+    assert main(["bench", "atari", *arguments]) == 2
+    assert error in capsys.readouterr().err.replace("\n", " ")
