@@ -18,6 +18,10 @@ from discorl.errors import DiscorlError
 from discorl.settings import flag
 from discorl.training.config import TrainConfig
 from discorl.training.describe import describe_environment
+from discorl.training.presets import ENVIRONMENT_PRESETS, make_config
+
+_PRESET_SHOWN = ("learning_rate", "num_envs", "rollout_length", "replay_fraction", "body", "steps")
+"""What the list tells of a kind of environments; `envs show` tells more."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class EnvsCommand:
     env: tyro.conf.Positional[str | None] = None
     """The environment to show: any that `discorl train` takes."""
     rule: str = TrainConfig.rule
-    """The rule whose preset is shown."""
+    """The rule whose presets are shown."""
     json: bool = False
     """Print JSON on standard output."""
     out: Path | None = None
@@ -42,11 +46,13 @@ class EnvsCommand:
         if self.action == "show":
             return self._show()
         games, families = _describe_games(), _describe_families()
+        outside = _describe_presets(self.rule)
         if self.json:
-            print(json.dumps([*games, *families]))
+            print(json.dumps([*games, *families, *outside]))
             return 0
         _print_table(games)
         _print_table(families)
+        _print_table(outside)
         return 0
 
     def _show(self) -> int:
@@ -85,6 +91,23 @@ def _describe_families() -> list[dict[str, Any]]:
         }
         for name, family in sorted(FAMILIES.items())
     ]
+
+
+def _describe_presets(rule: str) -> list[dict[str, Any]]:
+    """As games are described, with the settings that a rule trains with."""
+    rows = []
+    for preset in ENVIRONMENT_PRESETS:
+        config = make_config(preset.example, rule)
+        settings = {name: getattr(config, name) for name in _PRESET_SHOWN}
+        env_steps = config.steps * config.num_envs * config.rollout_length
+        rows.append(
+            {
+                "name": preset.pattern,
+                "settings": settings | {"env_steps": env_steps},
+                "summary": preset.summary,
+            }
+        )
+    return rows
 
 
 def _range(values: Sequence[Any]) -> str:

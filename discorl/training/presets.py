@@ -1,18 +1,24 @@
-"""Settings that were measured to work, by kind of rule."""
+"""Settings that were measured to work, by kind of rule and by kind of environment."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
+from discorl.envs.registry import is_external
 from discorl.errors import UnknownNameError
 from discorl.rules.library import is_discovered
 from discorl.training.config import TrainConfig
 
 PresetName = Literal["default", "published"]
 
-_PUBLISHED_ACTOR_CRITIC = {"learning_rate": 5e-4, "torso": (64, 32, 32)}
+Settings = dict[str, Any]
+"""Fields of `TrainConfig` and their values."""
 
-_ACTOR_CRITIC = {
+_PUBLISHED_ACTOR_CRITIC: Settings = {"learning_rate": 5e-4, "torso": (64, 32, 32)}
+
+_ACTOR_CRITIC: Settings = {
     "learning_rate": 0.002,
     "torso": (64, 32, 32),
     "value_width": 1.0,
@@ -21,7 +27,7 @@ _ACTOR_CRITIC = {
     "learn_first_steps": True,
 }
 
-_DISCOVERED = {
+_DISCOVERED: Settings = {
     "learning_rate": 0.007,
     "activate_torso": True,
     "value_width": 1.0,
@@ -31,7 +37,7 @@ _DISCOVERED = {
 """A newborn agent that is sure that nothing is worth anything learns twice as fast: the
 published initialisation makes its first values noise many times larger than the rewards."""
 
-_SPROUT = {
+_SPROUT: Settings = {
     "learning_rate": 0.005,
     "torso": (64, 64),
     "activate_torso": True,
@@ -48,7 +54,7 @@ _SPROUT = {
 }
 """As the agents lived that it was discovered with; and rewards on the scale that they had."""
 
-_PRESETS: dict[tuple[PresetName, bool], dict[str, Any]] = {
+_PRESETS: dict[tuple[PresetName, bool], Settings] = {
     ("published", True): {},
     ("published", False): _PUBLISHED_ACTOR_CRITIC,
     ("default", True): _DISCOVERED,
@@ -56,8 +62,90 @@ _PRESETS: dict[tuple[PresetName, bool], dict[str, Any]] = {
 }
 """(preset, whether the rule is a discovered one) -> what differs from `TrainConfig`."""
 
-_OF_RULE: dict[tuple[PresetName, str], dict[str, Any]] = {("default", "sprout"): _SPROUT}
+_OF_RULE: dict[tuple[PresetName, str], Settings] = {("default", "sprout"): _SPROUT}
 """(preset, rule) -> the same for rules with settings of their own."""
+
+_SMALL_NETWORK: Settings = {"activate_torso": True, "model_size": 64, "head_hidden": 64}
+"""Half of the published action model: updates cost less, which counts on a CPU."""
+
+
+@dataclass(frozen=True)
+class EnvironmentPreset:
+    """What differs in a kind of environments from outside, over the rule's own preset."""
+
+    pattern: str
+    """Matches environments without their settings: `minatar/*`."""
+    example: str
+    summary: str
+    settings: Settings
+    """For every rule."""
+    of_rule: dict[str, Settings] = field(default_factory=dict)
+    """Rule -> settings over these."""
+
+    def matches(self, env: str) -> bool:
+        """Whether the preset is for this environment."""
+        return fnmatchcase(env.partition(":")[0], self.pattern)
+
+
+ENVIRONMENT_PRESETS = (
+    EnvironmentPreset(
+        "minatar/*",
+        "minatar/breakout",
+        "MinAtar's five games",
+        {
+            **_SMALL_NETWORK,
+            "torso": (128,),
+            "num_envs": 8,
+            "rollout_length": 16,
+            "batch_size": 32,
+            "replay_fraction": 0.75,
+            "steps": 1600,
+        },
+        {"actor_critic": {"reward_scale": 5.0}},
+    ),
+    EnvironmentPreset(
+        "ALE/*",
+        "ALE/Pong-v5",
+        "Atari games",
+        {
+            **_SMALL_NETWORK,
+            "torso": (256,),
+            "channels": (16, 32, 32),
+            "num_envs": 8,
+            "rollout_length": 20,
+            "batch_size": None,
+            "replay_fraction": 0.0,
+            "learning_rate": 0.002,
+            "clip_rewards": True,
+            "shrink_rewards": False,
+            "steps": 12_000,
+            "eval_episodes": 16,
+        },
+    ),
+    EnvironmentPreset(
+        "*",
+        "CartPole-v1",
+        "Gymnasium's other environments, and functions",
+        {
+            **_SMALL_NETWORK,
+            "torso": (64, 64),
+            "num_envs": 32,
+            "rollout_length": 16,
+            "batch_size": None,
+            "replay_fraction": 0.0,
+            "shrink_rewards": True,
+            "steps": 1500,
+        },
+    ),
+)
+"""The first that matches counts. Each was measured: see docs/results.md."""
+
+
+def find_preset(env: str) -> EnvironmentPreset | None:
+    """The preset of an environment from outside; ours have the rule's alone."""
+    if not is_external(env):
+        return None
+    return next(preset for preset in ENVIRONMENT_PRESETS if preset.matches(env))
 
 
 def make_config(
@@ -66,9 +154,11 @@ def make_config(
     preset: PresetName = "default",
     **settings: Any,
 ) -> TrainConfig:
-    """A run's configuration: the preset for this rule, with the given settings over it."""
+    """A run's configuration: the preset for rule and environment, the given settings over it."""
     if preset not in get_args(PresetName):
         raise UnknownNameError("preset", preset, get_args(PresetName))
     values = _OF_RULE.get((preset, rule), _PRESETS[preset, is_discovered(rule)])
-    values = {**values, **settings}
-    return TrainConfig.from_json({"env": env, "rule": rule, **values})
+    of_env = find_preset(env) if preset == "default" else None
+    if of_env is not None:
+        values = {**values, **of_env.settings, **of_env.of_rule.get(rule, {})}
+    return TrainConfig.from_json({"env": env, "rule": rule, **values, **settings})

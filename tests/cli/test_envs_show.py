@@ -38,3 +38,13 @@ def test_one_from_gymnasium_for_people(capsys):
 def test_mistakes_are_explained(words, error, capsys):
     assert main(["envs", *words]) == 2
     assert error in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_the_list_tells_what_kinds_from_outside_are_trained_with(capsys):
+    assert main(["envs", "list", "--rule", "disco103", "--json"]) == 0
+    entries = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert {"catch", "family:grid", "minatar/*", "ALE/*", "*"} <= entries.keys()
+    settings = entries["minatar/*"]["settings"]
+    assert settings["learning_rate"] == 0.007
+    steps = settings["steps"] * settings["num_envs"] * settings["rollout_length"]
+    assert settings["env_steps"] == steps
