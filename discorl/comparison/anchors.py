@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import cast
 
@@ -9,14 +10,17 @@ import torch
 from torch import Tensor
 
 from discorl.agents.base import Agent
-from discorl.envs.base import Environment
-from discorl.envs.registry import make_environment, optimal_return
+from discorl.envs.base import Environment, EnvironmentOptions
+from discorl.envs.registry import is_external, make_environment, optimal_return
 from discorl.layers import Params
 from discorl.training.evaluation import evaluate
 
-_COPIES = 1024
-_SEEDS = range(2_000_003, 2_000_007)
-_MAX_STEPS = 10_000
+_COPIES, _EPISODES = 1024, 4096
+_EXTERNAL_COPIES, _EXTERNAL_EPISODES = 8, 100
+"""Environments from outside play one copy after another."""
+_SEED = 2_000_003
+_MAX_STEPS = 30_000
+"""Atari's episodes are cut off at 27,000."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +34,20 @@ class Anchors:
     """Mean return of perfect play, or a bound of it, where it is known; it is 1 of the score."""
 
 
-def measure_anchors(env: str) -> Anchors:
-    """Play a few thousand random episodes, the same ones each time."""
-    environment = make_environment(env, _COPIES)
-    # Evaluation asks an agent for its policy and nothing else.
-    agent = cast(Agent, _Uniform(environment))
-    plays = [evaluate(agent, {}, environment, seed, False, _MAX_STEPS) for seed in _SEEDS]
+def measure_anchors(env: str, options: EnvironmentOptions | None = None) -> Anchors:
+    """Play random episodes, the same ones each time: thousands, or a hundred if from outside."""
+    external = is_external(env)
+    copies, episodes = (_EXTERNAL_COPIES, _EXTERNAL_EPISODES) if external else (_COPIES, _EPISODES)
+    with closing(make_environment(env, copies, options=options)) as environment:
+        # Evaluation asks an agent for its policy and nothing else.
+        agent = cast(Agent, _Uniform(environment))
+        play = evaluate(
+            agent, {}, environment, _SEED, greedy=False, episodes=episodes, max_steps=_MAX_STEPS
+        )
     return Anchors(
-        random_return=sum(p.mean_return for p in plays) / len(plays),
-        random_episodes=sum(p.episodes for p in plays),
-        optimal_return=optimal_return(env),
+        random_return=play.mean_return,
+        random_episodes=play.episodes,
+        optimal_return=None if external else optimal_return(env),
     )
 
 

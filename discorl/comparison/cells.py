@@ -1,25 +1,20 @@
-"""One cell of a comparison: a rule trains one agent on one environment with one seed."""
+"""One cell of a comparison: one rule or peer, one environment, one seed; and its result's file."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from discorl.comparison.peers import PeerConfig
 from discorl.errors import DiscorlError
 from discorl.files import read_json, write_json
-from discorl.rules.library import load_rule
-from discorl.runtime import tune_process
 from discorl.training.config import TrainConfig
-from discorl.training.run import check_finite
-from discorl.training.trainer import Trainer
 
-_POINTS = 100
+CURVE_POINTS = 100
+"""About so many points a learning curve has."""
 _NAME_LENGTH = 60
 
 
@@ -28,10 +23,10 @@ class Cell:
     """What to run."""
 
     label: str
-    """The rule as it was given."""
-    config: TrainConfig
+    """The rule or peer as it was given."""
+    config: TrainConfig | PeerConfig
     rule: str
-    """Where the rule is loaded from: a name, or the comparison's own copy."""
+    """Where the rule is loaded from: a name, or the comparison's own copy. Peers have none."""
 
     @property
     def name(self) -> str:
@@ -55,6 +50,7 @@ class CellResult:
     final_return: float
     """Mean return of the newest 100 training episodes."""
     steps: int
+    """Training steps of a rule; of a peer, environment steps."""
     env_steps: int
     episodes: int
     seconds: float
@@ -62,44 +58,9 @@ class CellResult:
     """(steps, mean return of the newest 100 episodes); from the first finished episode on."""
     config: dict[str, Any]
 
-
-def run_cell(cell: Cell) -> CellResult:
-    """Train from the beginning, on one thread; for a process of its own, which it tunes."""
-    torch.set_num_threads(1)
-    tune_process()
-    trainer = Trainer(cell.config, load_rule(cell.rule))
-    curve = _learn(trainer)
-    if not curve:
-        raise DiscorlError(f"no episode ended in {trainer.step} steps: raise --steps")
-    return CellResult(
-        rule=cell.label,
-        env=cell.config.env,
-        seed=cell.config.seed,
-        final_return=trainer.mean_return(),
-        steps=trainer.step,
-        env_steps=trainer.env_steps,
-        episodes=trainer.episodes,
-        seconds=round(sum(trainer.seconds.values()), 3),
-        curve=curve,
-        config=cell.config.to_json(),
-    )
-
-
-def _learn(trainer: Trainer) -> list[tuple[int, float]]:
-    """Train to the end; the learning curve."""
-    steps = trainer.config.steps
-    every = max(steps // _POINTS, 1)
-    curve = []
-    while trainer.step < steps:
-        metrics = trainer.train_step()
-        if metrics is not None:
-            trainer.unlogged.append((trainer.step, metrics))
-        if trainer.step % every == 0 or trainer.step == steps:
-            check_finite(trainer.unlogged)
-            trainer.unlogged = []
-            if not math.isnan(trainer.mean_return()):
-                curve.append((trainer.step, trainer.mean_return()))
-    return curve
+    def curve_by_env_steps(self) -> list[tuple[float, float]]:
+        """The curve over environment steps, of which every training step takes as many."""
+        return [(step * self.env_steps / self.steps, value) for step, value in self.curve]
 
 
 def write_cell(folder: Path, cell: Cell, result: CellResult) -> None:

@@ -66,13 +66,13 @@ def _plot_panel(axes: Any, summary: Summary, env: str) -> None:
         if group.runs:
             _plot_group(axes, group, _colour(index))
     axes.set_title(env, fontsize="small")
-    axes.set_xlabel("training steps")
+    axes.set_xlabel("environment steps")
     axes.set_ylabel("episode return")
     axes.grid(alpha=0.3)
 
 
 def _plot_group(axes: Any, group: Group, colour: str) -> None:
-    curves = [np.array(run.curve, dtype=float).T for run in group.runs]
+    curves = [np.array(run.curve_by_env_steps()).T for run in group.runs]
     # Seeds log at the same steps, but their first episodes may end at different ones.
     start = max(steps[0] for steps, _ in curves)
     values = np.stack([returns[steps >= start] for steps, returns in curves])

@@ -44,7 +44,9 @@ def notes(summary: Summary) -> list[str]:
         for env, scale in summary.scales.items()
         if scale is None
     ]
-    if len({summary.env_steps(rule) for rule in config.rules} - {None}) > 1:
+    if config.env_steps is not None:
+        lines.append(f"Runs have {config.env_steps:,} environment steps, in whole rollouts.")
+    elif len({summary.env_steps(rule) for rule in config.rules} - {None}) > 1:
         lines.append("The rules' runs differ in environment steps: see that row.")
     if summary.failed:
         cells = len(config.rules) * len(config.envs) * config.seeds

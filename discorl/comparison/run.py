@@ -23,12 +23,14 @@ from discorl.comparison.cells import (
     CellResult,
     file_name,
     read_cell,
-    run_cell,
     write_cell,
 )
 from discorl.comparison.config import CompareConfig
+from discorl.comparison.peers import PeerConfig
 from discorl.comparison.pictures import plot_learning, plot_scores
 from discorl.comparison.report import write_markdown
+from discorl.comparison.runners import run_cell
+from discorl.comparison.stable_baselines import check_peer
 from discorl.comparison.summary import Summary, summarise
 from discorl.comparison.workers import Failure, run_in_workers
 from discorl.envs.registry import make_environment
@@ -85,7 +87,7 @@ def start_comparison(
     known = (folder / CONFIG_FILE).exists()
     if known:
         _refuse_other_settings(config, folder)
-    rules = {entrant.rule: load_rule(entrant.rule) for entrant in config.entrants()}
+    rules = {name: load_rule(name) for name in _rule_names(config)}
     _check(config, rules)
     if known:
         _refuse_other_rules(rules, folder)
@@ -126,7 +128,7 @@ def _compare(
     jobs = _cores() if jobs is None else jobs
     if jobs < 1:
         raise DiscorlError("--jobs: expected at least 1")
-    anchors = _anchors(config.envs, folder)
+    anchors = _anchors(config, folder)
     if not (folder / CONFIG_FILE).exists():
         _write_beginnings(anchors, rules, folder)
     # Last, for it says that all else is there.
@@ -147,9 +149,9 @@ def _run_cells(
     cells: Sequence[Cell], folder: Path, jobs: int, observer: ComparisonObserver | None
 ) -> _Outcome:
     """Run what is missing; keep each result as it comes."""
-    stored = {cell: read_cell(folder / CELLS, cell) for cell in cells}
-    results = [result for result in stored.values() if result is not None]
-    missing = [cell for cell, result in stored.items() if result is None]
+    stored = [(cell, read_cell(folder / CELLS, cell)) for cell in cells]
+    results = [result for _, result in stored if result is not None]
+    missing = [cell for cell, result in stored if result is None]
     failed = []
     if observer:
         observer.start(f"{len(cells)} runs, {jobs} at once -> {folder}", len(cells), len(results))
@@ -173,7 +175,7 @@ def _cells(config: CompareConfig, folder: Path) -> list[Cell]:
     return [
         Cell(
             entrant.label,
-            config.train_config(entrant, env, seed),
+            config.run_config(entrant, env, seed),
             _source(folder, names, entrant.rule),
         )
         for seed in range(config.seeds)
@@ -185,17 +187,21 @@ def _cells(config: CompareConfig, folder: Path) -> list[Cell]:
 def _check(config: CompareConfig, rules: Mapping[str, UpdateRule]) -> None:
     """Raise DiscorlError for what cannot run, before anything does."""
     for env in config.envs:
-        make_environment(env, 1)
+        make_environment(env, 1, options=config.env_options).close()
     for entrant in config.entrants():
-        Trainer(config.train_config(entrant, config.envs[0], 0), rules[entrant.rule])
+        run = config.run_config(entrant, config.envs[0], 0)
+        if isinstance(run, PeerConfig):
+            check_peer(run)
+        else:
+            Trainer(run, rules[entrant.rule]).close()
 
 
-def _anchors(envs: Sequence[str], folder: Path) -> dict[str, Anchors]:
+def _anchors(config: CompareConfig, folder: Path) -> dict[str, Anchors]:
     """What scores 0 and 1 are, as measured when the comparison began."""
     if (folder / CONFIG_FILE).exists():
         stored = read_json(folder / ENVIRONMENTS_FILE)
-        return {env: Anchors(**stored[env]) for env in envs}
-    anchors = {env: measure_anchors(env) for env in envs}
+        return {env: Anchors(**stored[env]) for env in config.envs}
+    anchors = {env: measure_anchors(env, config.env_options) for env in config.envs}
     for env, anchor in anchors.items():
         if anchor.optimal_return is not None and anchor.optimal_return <= anchor.random_return:
             raise DiscorlError(f"--envs {env}: random play is perfect play, nothing to compare")
@@ -213,8 +219,9 @@ def _write_beginnings(
 
 
 def _rule_names(config: CompareConfig) -> list[str]:
-    """Each rule once, whatever settings it is given with."""
-    return list(dict.fromkeys(entrant.rule for entrant in config.entrants()))
+    """Each rule once, whatever settings it is given with; peers are no rules."""
+    rules = (entrant.rule for entrant in config.entrants() if not entrant.is_peer)
+    return list(dict.fromkeys(rules))
 
 
 def _copy(folder: Path, names: Sequence[str], name: str) -> Path:
@@ -224,6 +231,8 @@ def _copy(folder: Path, names: Sequence[str], name: str) -> Path:
 
 def _source(folder: Path, names: Sequence[str], name: str) -> str:
     """The rule as it was when the comparison began, if it was copied into the folder."""
+    if name not in names:
+        return name
     path = _copy(folder, names, name)
     return str(path) if path.exists() else name
 

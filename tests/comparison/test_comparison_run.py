@@ -102,7 +102,7 @@ def test_reports(whole):
     assert {path.name for path in folder.iterdir()} >= REPORTS
     results = json.loads((folder / "results.json").read_text())
     assert results == summary.as_json()
-    assert results["environments"][ENVS[0]]["random_episodes"] > 1000
+    assert results["environments"][ENVS[0]]["random_episodes"] == 4096
     for part in results["rules"].values():
         assert part["iqm"]["low"] <= part["iqm"]["value"] <= part["iqm"]["high"]
     table = (folder / "table.md").read_text()
@@ -203,6 +203,23 @@ def test_mistakes_are_explained_before_anything_runs(command, tmp_path, monkeypa
     assert err.startswith("error: ")
     assert words in err
     assert not list(tmp_path.iterdir())
+
+
+def test_environments_from_outside_at_equal_experience(command, tmp_path):
+    flags = ["--rules", "actor_critic", "--envs", "Pendulum-v1", "--seeds", 1, "--jobs", 1]
+    flags += ["--env-steps", 1000, "--set", *SMALL, "discretize_actions=3", "--out", tmp_path]
+    code, out, err = command(*flags)
+    assert (code, err) == (0, "")
+    results = json.loads((tmp_path / "results.json").read_text())
+    anchors = results["environments"]["Pendulum-v1"]
+    assert (anchors["random_episodes"], anchors["optimal_return"]) == (100, None)
+    assert results["rules"]["actor_critic"]["env_steps"] == 28 * 36
+    assert "Runs have 1,000 environment steps" in out
+    assert command("--resume", tmp_path, "--jobs", 1)[0] == 0
+    code, _, err = command("--resume", tmp_path, "--env-steps", 2000)
+    assert (code, "drop --env-steps" in err) == (2, True)
+    code, _, err = command("--resume", tmp_path, "--steps", 5)
+    assert (code, "give one of them" in err) == (2, True)
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="sends a signal to a process group")

@@ -42,8 +42,37 @@ def test_a_path_may_hold_a_colon():
     assert (variant.rule, variant.settings) == ("a:b/c.npz", {"steps": 5})
 
 
+def test_environment_steps_are_rounded_up_to_whole_rollouts():
+    rules = ("actor_critic", "actor_critic:num_envs=32,rollout_length=10", "disco103")
+    for config in configs(rules=rules, env_steps=1001):
+        rollout = config.num_envs * config.rollout_length
+        assert (config.steps - 1) * rollout < 1001 <= config.steps * rollout
+
+
+def test_peers_have_their_own_settings_and_the_environments():
+    config = CompareConfig(
+        rules=("sb3/ppo:learning_rate=0.001,clip_range_vf=none,num_envs=4", "sb3/dqn"),
+        env_steps=500,
+        set=("discretize_actions=3", "learning_rate=7"),
+    )
+    ppo, dqn = (config.run_config(entrant, "Pendulum-v1", 3) for entrant in config.entrants())
+    assert (ppo.env, ppo.seed, ppo.env_steps, ppo.algorithm) == ("Pendulum-v1", 3, 500, "ppo")
+    assert (ppo.settings["learning_rate"], ppo.settings["n_steps"]) == (0.001, 128)
+    assert (ppo.settings["num_envs"], ppo.settings["clip_range_vf"]) == (4, None)
+    assert dqn.settings["learning_rate"] == 2.5e-4
+    assert ppo.env_options.discretize_actions == dqn.env_options.discretize_actions == 3
+
+
+def test_settings_from_before_environment_steps():
+    old = CompareConfig(steps=7).to_json()
+    del old["env_steps"]
+    assert CompareConfig.from_json(old) == CompareConfig(steps=7)
+
+
 def test_json_and_back():
     config = CompareConfig(rules=("actor_critic:torso=8,4",), set=("num_envs=4",), seeds=2)
+    assert CompareConfig.from_json(config.to_json()) == config
+    config = CompareConfig(rules=("sb3/ppo",), env_steps=100)
     assert CompareConfig.from_json(config.to_json()) == config
 
 
@@ -62,6 +91,11 @@ def test_json_and_back():
         ({"set": ("torso=8,x",)}, "torso=8,x: expected int"),
         ({"set": ("activate_torso=1",)}, "expected true or false"),
         ({"set": ("learning_rate_schedule=linear",)}, "expected one of constant, cosine"),
+        ({"env_steps": 0}, "--env-steps: expected at least 1"),
+        ({"steps": 5, "env_steps": 100}, "--steps and --env-steps: give one of them"),
+        ({"set": ("steps=5",), "env_steps": 100}, "--env-steps: drop the setting steps"),
+        ({"rules": ("sb3/ppo",)}, "--rules sb3/ppo: give --env-steps"),
+        ({"rules": ("sb3/pop",), "env_steps": 9}, "'sb3/pop'. Did you mean sb3/ppo"),
         ({"rules": ("actor_critic:rate=1",)}, "setting in --rules actor_critic:rate=1"),
     ],
 )

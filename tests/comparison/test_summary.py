@@ -8,6 +8,7 @@ from discorl.comparison.config import CompareConfig
 from discorl.comparison.pictures import plot_learning, plot_scores
 from discorl.comparison.report import notes, table_rows
 from discorl.comparison.summary import summarise
+from discorl.envs.base import EnvironmentOptions
 
 KNOWN, UNKNOWN = Anchors(-1.0, 10, 1.0), Anchors(0.0, 10, None)
 
@@ -63,6 +64,12 @@ def test_runs_that_are_missing(tmp_path):
     plot_scores(summary, tmp_path / "scores.png")
 
 
+def test_curves_are_over_environment_steps():
+    run = result("a", "x", 1, 0.5, env_steps=30)
+    assert run.curve == [(2, 0.5), (3, 0.5)]
+    assert run.curve_by_env_steps() == [(20, 0.5), (30, 0.5)]
+
+
 def test_no_rule_better_than_random_and_no_optimum():
     config = CompareConfig(rules=("a",), envs=("x", "y"), seeds=1)
     cells = [result("a", "x", 0, 0.0), result("a", "y", 0, -2.0)]
@@ -77,4 +84,17 @@ def test_anchors_of_catch():
     assert measure_anchors("catch:columns=1").random_return == 1
     anchors = measure_anchors("catch:rows=2,columns=3")
     assert anchors.random_return == pytest.approx(-1 / 3, abs=0.05)
+    assert anchors.random_episodes == 4096
     assert anchors == measure_anchors("catch:rows=2,columns=3")
+
+
+def test_anchors_of_an_environment_from_outside():
+    # Random actions let the pole fall after some twenty steps.
+    anchors = measure_anchors("CartPole-v1")
+    assert (anchors.random_episodes, anchors.optimal_return) == (100, None)
+    assert 15 < anchors.random_return < 30
+
+
+def test_anchors_of_actions_that_must_be_made_discrete():
+    anchors = measure_anchors("Pendulum-v1", EnvironmentOptions(discretize_actions=3))
+    assert -2000 < anchors.random_return < -500

@@ -1,0 +1,106 @@
+"""An environment of ours as a `gymnasium.Env`, for learners from other packages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from discorl.envs.base import ArraySpec, Environment, ObservationSpec, TimeStep
+from discorl.rollout import Observation
+from discorl.training.actor import Episode
+
+_LARGEST_SEED = 2**31 - 1
+
+
+class SingleEnv(gymnasium.Env[Any, Any]):
+    """One copy of an environment. It counts its episodes, as `EpisodeTracker` does.
+
+    An episode that is cut off ends with its true last observation. One that ends by itself may
+    show the next one's first instead: our environments that begin anew in the same step keep no
+    other, and a learner multiplies its value by zero.
+
+    Args:
+      env: it must have one copy; closing closes it.
+      episodes: where finished episodes are added.
+    """
+
+    def __init__(self, env: Environment, episodes: list[Episode]) -> None:
+        if env.num_envs != 1:
+            raise ValueError(f"env: expected 1 copy, got {env.num_envs}")
+        self.observation_space = _space(env.observation_spec)
+        self.action_space = spaces.Discrete(env.num_actions)
+        self._env = env
+        self._episodes = episodes
+        self._last: TimeStep | None = None
+        self._return, self._length = 0.0, 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode: the next one, or with a seed as if nothing had been played before."""
+        super().reset(seed=seed)
+        if seed is not None or self._last is None or not bool(self._last.ended):
+            begun = int(self.np_random.integers(_LARGEST_SEED)) if seed is None else seed
+            self._last = self._env.reset(begun)
+        elif _waits_for_reset(self._last):
+            self._last = self._env.step(torch.zeros(1, dtype=torch.int64))
+        self._return, self._length = 0.0, 0
+        return _array(self._last.observation), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Act; after an end `reset` must follow."""
+        self._last = step = self._env.step(torch.tensor([int(action)]))
+        reward, ended = float(step.reward), bool(step.ended)
+        self._return += reward
+        self._length += 1
+        if ended:
+            self._episodes.append(Episode(self._return, self._length))
+        cut = ended and float(step.discount) != 0
+        return _array(_outcome(step)), reward, ended and not cut, cut, {}
+
+    def close(self) -> None:
+        """Free what the environment holds."""
+        self._env.close()
+
+
+def _waits_for_reset(step: TimeStep) -> bool:
+    """Whether the old episode's last observation is shown, and the next step does nothing else."""
+    boundary = step.boundary
+    return boundary is not None and boundary.stored is None and bool(boundary.final)
+
+
+def _outcome(step: TimeStep) -> Observation:
+    """What the action led to: the last observation of an episode that was cut off."""
+    if step.boundary is None or step.boundary.stored is None:
+        return step.observation
+    return step.boundary.stored
+
+
+def _array(observation: Observation) -> Any:
+    if isinstance(observation, Tensor):
+        return _leaf_array(observation)
+    return {name: _leaf_array(leaf) for name, leaf in observation.items()}
+
+
+def _leaf_array(leaf: Tensor) -> Any:
+    leaf = leaf[0]
+    return (leaf if leaf.dtype == torch.uint8 and leaf.dim() == 3 else leaf.float()).cpu().numpy()
+
+
+def _space(spec: ObservationSpec) -> spaces.Space[Any]:
+    if isinstance(spec, ArraySpec):
+        return _leaf_space(spec)
+    return spaces.Dict({name: _leaf_space(entry) for name, entry in spec.items()})
+
+
+def _leaf_space(spec: ArraySpec) -> spaces.Box:
+    """Images of bytes stay bytes, all else is float32."""
+    if spec.dtype != torch.uint8 or not spec.is_image:
+        return spaces.Box(-np.inf, np.inf, spec.shape, np.float32)
+    # Learners divide images by 255 if that is their greatest value: a board's cells are no colours.
+    return spaces.Box(0, 254 if spec.scale == 1 else 255, spec.shape, np.uint8)

@@ -1,0 +1,104 @@
+"""Algorithms of other packages that take part in comparisons, and their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from discorl.envs.base import EnvironmentOptions
+from discorl.errors import DiscorlError, UnknownNameError
+
+_PREFIX = "sb3/"
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "a2c": {"num_envs": 8},
+    "dqn": {
+        "num_envs": 1,
+        "buffer_size": 100_000,
+        "learning_starts": 5000,
+        "train_freq": 4,
+        "batch_size": 32,
+        "learning_rate": 2.5e-4,
+        "target_update_interval": 1000,
+        "exploration_fraction": 0.2,
+        "exploration_initial_eps": 1.0,
+        "exploration_final_eps": 0.05,
+        "gamma": 0.99,
+    },
+    "ppo": {
+        "num_envs": 8,
+        "n_steps": 128,
+        "batch_size": 256,
+        "n_epochs": 4,
+        "learning_rate": 2.5e-4,
+        "clip_range": 0.1,
+        "ent_coef": 0.01,
+        "gamma": 0.99,
+    },
+}
+"""Algorithm -> settings other than the package's own.
+
+PPO: those in common use for Atari, without letting the learning rate fall. DQN: batch, learning
+rate and frequency of updates as published for Atari; the buffer, the start of learning, the
+exploration and the interval between targets are cut down to runs of some 100,000 steps. A2C: the
+package's own, with as many environments as PPO. None of them was tuned on our environments.
+"""
+
+
+@dataclass(frozen=True)
+class PeerConfig:
+    """One run of a peer, reproducible from this alone."""
+
+    env: str
+    seed: int
+    env_steps: int
+    """Environment steps, rounded up to whole rollouts."""
+    algorithm: str
+    settings: dict[str, Any]
+    """Keyword arguments of the algorithm, and `num_envs`."""
+    env_options: EnvironmentOptions = field(default_factory=EnvironmentOptions)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for results and names."""
+        return asdict(self)
+
+
+def is_peer(name: str) -> bool:
+    """Whether an entrant is an algorithm of another package rather than a rule."""
+    return name.startswith(_PREFIX)
+
+
+def peer_algorithm(name: str) -> str:
+    """`sb3/ppo` -> `ppo`."""
+    algorithm = name.removeprefix(_PREFIX)
+    if algorithm not in DEFAULTS:
+        raise UnknownNameError("algorithm", name, [_PREFIX + known for known in DEFAULTS])
+    return algorithm
+
+
+def parse_peer_settings(items: Iterable[str], where: str) -> dict[str, Any]:
+    """`name=value` items -> numbers, true, false, none or text; names are checked later.
+
+    Args:
+      where: what the items belong to, for errors.
+    """
+    values = {}
+    for item in items:
+        name, separator, text = item.partition("=")
+        if not separator:
+            raise DiscorlError(f"{where}: write name=value, got '{item}'")
+        values[name] = _value(text)
+    return values
+
+
+def _value(text: str) -> Any:
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text

@@ -1,0 +1,64 @@
+"""What a cell runs: a rule's training, or a peer."""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+
+import torch
+
+from discorl.comparison.cells import CURVE_POINTS, Cell, CellResult
+from discorl.comparison.peers import PeerConfig
+from discorl.comparison.stable_baselines import run_peer
+from discorl.errors import DiscorlError
+from discorl.rules.library import load_rule
+from discorl.runtime import tune_process
+from discorl.training.run import check_finite
+from discorl.training.trainer import Trainer
+
+
+def run_cell(cell: Cell) -> CellResult:
+    """Learn from the beginning, on one thread; for a process of its own, which it tunes."""
+    torch.set_num_threads(1)
+    tune_process()
+    if isinstance(cell.config, PeerConfig):
+        return run_peer(cell)
+    with closing(Trainer(cell.config, load_rule(cell.rule))) as trainer:
+        return _train(cell, trainer)
+
+
+def _train(cell: Cell, trainer: Trainer) -> CellResult:
+    curve = _learn(trainer)
+    if not curve:
+        raise DiscorlError(
+            f"no episode ended in {trainer.step} steps: raise --steps or --env-steps"
+        )
+    return CellResult(
+        rule=cell.label,
+        env=cell.config.env,
+        seed=cell.config.seed,
+        final_return=trainer.mean_return(),
+        steps=trainer.step,
+        env_steps=trainer.env_steps,
+        episodes=trainer.episodes,
+        seconds=round(sum(trainer.seconds.values()), 3),
+        curve=curve,
+        config=cell.config.to_json(),
+    )
+
+
+def _learn(trainer: Trainer) -> list[tuple[int, float]]:
+    """Train to the end; the learning curve."""
+    steps = trainer.config.steps
+    every = max(steps // CURVE_POINTS, 1)
+    curve = []
+    while trainer.step < steps:
+        metrics = trainer.train_step()
+        if metrics is not None:
+            trainer.unlogged.append((trainer.step, metrics))
+        if trainer.step % every == 0 or trainer.step == steps:
+            check_finite(trainer.unlogged)
+            trainer.unlogged = []
+            if not math.isnan(trainer.mean_return()):
+                curve.append((trainer.step, trainer.mean_return()))
+    return curve

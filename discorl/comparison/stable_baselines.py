@@ -1,0 +1,186 @@
+"""Runs of stable-baselines3's algorithms on our environments."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from discorl.agents.bodies import choose_body
+from discorl.agents.convolutions import conv_torso, nature_torso
+from discorl.comparison.cells import CURVE_POINTS, Cell, CellResult
+from discorl.comparison.facade import SingleEnv
+from discorl.comparison.peers import PeerConfig
+from discorl.envs.base import ArraySpec, ObservationSpec
+from discorl.envs.registry import make_environment
+from discorl.errors import DiscorlError, UnknownNameError
+from discorl.training.actor import Episode
+from discorl.training.trainer import RECENT_EPISODES
+
+_FEATURES = {"conv": 128, "nature": 512}
+"""Units behind the convolutions, by body."""
+_NOT_SETTABLE = {
+    *("self", "policy", "env", "seed", "device", "verbose", "tensorboard_log", "policy_kwargs"),
+    *("stats_window_size", "_init_setup_model"),
+    *("rollout_buffer_class", "rollout_buffer_kwargs"),
+    *("replay_buffer_class", "replay_buffer_kwargs"),
+}
+
+
+def check_peer(config: PeerConfig) -> None:
+    """Raise DiscorlError if the run cannot begin."""
+    _make(config, []).get_env().close()
+
+
+def run_peer(cell: Cell) -> CellResult:
+    """Learn from the beginning."""
+    config = cell.config
+    assert isinstance(config, PeerConfig)
+    episodes: list[Episode] = []
+    model = _make(config, episodes)
+    log = _Log(config.env_steps, episodes)
+    started = time.perf_counter()
+    with closing(model.get_env()):
+        model.learn(config.env_steps, callback=lambda *_: log.note(model.num_timesteps))
+    seconds = time.perf_counter() - started
+    env_steps = int(model.num_timesteps)
+    if not episodes:
+        raise DiscorlError(f"no episode ended in {env_steps} environment steps: raise --env-steps")
+    log.finish(env_steps)
+    return CellResult(
+        rule=cell.label,
+        env=config.env,
+        seed=config.seed,
+        final_return=log.curve[-1][1],
+        steps=env_steps,
+        env_steps=env_steps,
+        episodes=len(episodes),
+        seconds=round(seconds, 3),
+        curve=log.curve,
+        config=config.to_json(),
+    )
+
+
+class _Log:
+    """The learning curve, taken down while the algorithm runs."""
+
+    def __init__(self, env_steps: int, episodes: list[Episode]) -> None:
+        self._every = max(env_steps // CURVE_POINTS, 1)
+        self._next = self._every
+        self._episodes = episodes
+        self.curve: list[tuple[int, float]] = []
+
+    def note(self, env_steps: int) -> bool:
+        """Called after each step of all copies; True lets the algorithm go on."""
+        if env_steps >= self._next:
+            self._next = (env_steps // self._every + 1) * self._every
+            self._add(env_steps)
+        return True
+
+    def finish(self, env_steps: int) -> None:
+        """The last point is the end."""
+        if not self.curve or self.curve[-1][0] < env_steps:
+            self._add(env_steps)
+
+    def _add(self, env_steps: int) -> None:
+        newest = self._episodes[-RECENT_EPISODES:]
+        if newest:
+            mean = math.fsum(episode.total_reward for episode in newest) / len(newest)
+            self.curve.append((int(env_steps), mean))
+
+
+class ImageFeatures(nn.Module):
+    """The convolutions that our agents have, as stable-baselines3 takes them.
+
+    It scales pictures of bytes itself, and may have moved their channels to the front.
+    """
+
+    def __init__(self, observation_space: Any) -> None:
+        super().__init__()
+        spec = ArraySpec(observation_space.shape)
+        body = choose_body(spec)
+        make_torso = nature_torso if body == "nature" else conv_torso
+        self.torso = make_torso(spec, (_FEATURES[body],))
+        self.features_dim = self.torso.output_size
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """[N, *shape] -> [N, features_dim]."""
+        features: Tensor = self.torso(observations)
+        return features
+
+
+def _make(config: PeerConfig, episodes: list[Episode]) -> Any:
+    """The algorithm with its environments, which it holds."""
+    package = _package()
+    algorithm = getattr(package, config.algorithm.upper())
+    where = f"--rules sb3/{config.algorithm}"
+    settings = dict(config.settings)
+    copies = settings.pop("num_envs")
+    if not isinstance(copies, int) or copies < 1:
+        raise DiscorlError(f"{where}: num_envs: expected at least 1")
+    _check_names(where, algorithm, settings)
+    envs = [
+        make_environment(config.env, 1, options=config.env_options)  # Seeds come with the reset.
+        for _ in range(copies)
+    ]
+    policy, policy_settings = _network(envs[0].observation_spec)
+    singles = [SingleEnv(env, episodes) for env in envs]
+    vector_env = package.common.vec_env.DummyVecEnv([partial(_given, env) for env in singles])
+    try:
+        return algorithm(
+            policy,
+            vector_env,
+            seed=_spread(config.seed),
+            device="cpu",
+            policy_kwargs=policy_settings,
+            **settings,
+        )
+    except (TypeError, ValueError, AssertionError) as error:
+        vector_env.close()
+        raise DiscorlError(f"{where} on {config.env}: {error}") from error
+
+
+def _package() -> Any:
+    try:
+        return importlib.import_module("stable_baselines3")
+    except ImportError as error:
+        raise DiscorlError(
+            "stable-baselines3 is not installed: pip install 'discorl[bench]'"
+        ) from error
+
+
+def _check_names(where: str, algorithm: Any, settings: Mapping[str, Any]) -> None:
+    known = {"num_envs", *inspect.signature(algorithm.__init__).parameters} - _NOT_SETTABLE
+    for name in settings:
+        if name not in known:
+            raise UnknownNameError(f"setting in {where}:", name, known)
+
+
+def _network(spec: ObservationSpec) -> tuple[str, dict[str, Any]]:
+    """The policy by its name, and its settings: the package's own but for small images."""
+    if not isinstance(spec, ArraySpec):
+        return "MultiInputPolicy", {}
+    body = choose_body(spec)
+    if body == "mlp":
+        return "MlpPolicy", {}
+    if body == "nature" and spec.dtype == torch.uint8 and spec.scale != 1:
+        return "CnnPolicy", {}
+    return "MlpPolicy", {"features_extractor_class": ImageFeatures, "net_arch": []}
+
+
+def _given(env: SingleEnv) -> SingleEnv:
+    return env
+
+
+def _spread(seed: int) -> int:
+    """Copies get this and the numbers that follow: runs with near seeds must not share any."""
+    return int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)
