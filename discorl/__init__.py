@@ -1,11 +1,14 @@
 """Train agents with discovered reinforcement-learning rules, and discover new ones."""
 
+from discorl.agents.check import check_agent
 from discorl.agents.config import NetworkConfig
+from discorl.agents.heads import DiscoHeads
 from discorl.agents.network import Network
-from discorl.api import train
+from discorl.api import discover, train
 from discorl.envs.registry import make_environment
 from discorl.learner import Learner, LearnerState, learner_step
 from discorl.optim import ClippedAdam, Schedule
+from discorl.own_loop import DiscoTrainer, collect_rollout
 from discorl.replay import Replay
 from discorl.rollout import AgentOutputs, Rollout
 from discorl.rules.actor_critic import ActorCritic
@@ -23,7 +26,9 @@ __all__ = [
     "AgentOutputs",
     "ClippedAdam",
     "DiscoConfig",
+    "DiscoHeads",
     "DiscoRule",
+    "DiscoTrainer",
     "Learner",
     "LearnerState",
     "MetaNetworkSizes",
@@ -36,6 +41,9 @@ __all__ = [
     "TrainConfig",
     "Trainer",
     "UpdateRule",
+    "check_agent",
+    "collect_rollout",
+    "discover",
     "fetch_rule",
     "learner_step",
     "load_rule",

@@ -1,10 +1,12 @@
-"""Training in one call."""
+"""Training and discovery, each in one call."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from discorl.discovery.config import DiscoverConfig
+from discorl.discovery.run import start_discovery
 from discorl.training.presets import make_config
 from discorl.training.run import start_run
 
@@ -19,3 +21,16 @@ def train(env: str, rule: str, out: str | Path, **settings: Any) -> dict[str, An
       **settings: fields of `TrainConfig`, over those of the preset; `preset` chooses that.
     """
     return start_run(make_config(env, rule, **settings), Path(out))
+
+
+def discover(out: str | Path, **settings: Any) -> dict[str, Any]:
+    """Discover a rule in a new run folder and return what its `result.json` holds.
+
+    The folder then has `rule.safetensors`, the newest rule, and `best_rule.safetensors`, the one
+    whose fresh agents did best: both can be trained with.
+
+    Args:
+      out: the run folder; it must not hold a run yet.
+      **settings: fields of `DiscoverConfig`.
+    """
+    return start_discovery(DiscoverConfig.from_json(settings), Path(out))

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from discorl.agents.base import Inputs
+from discorl.errors import DiscorlError
 from discorl.layers import Params
-from discorl.rollout import AgentOutputs, HeadSpec, Observation, TakenOutputs
+from discorl.rollout import AgentOutputs, HeadSpec, Observation, TakenOutputs, Window
 from discorl.tree import tree_map
 
 
 class ModuleAgent:
     """Wraps a module that maps observations [..., *shape] to a dictionary of heads [..., *head].
 
-    The simple way in: no work is saved, every head is computed for every action.
+    The simple way in: no work is saved, every head is computed for every action. Heads are handed
+    on in the parameters' type, whatever type they were computed in.
+
+    Args:
+      autocast: what the module is run under, if anything.
     """
 
-    def __init__(self, module: nn.Module, heads: HeadSpec) -> None:
+    def __init__(
+        self, module: nn.Module, heads: HeadSpec, autocast: torch.autocast | None = None
+    ) -> None:
         self.module = module
         self.heads = heads
+        self.autocast = autocast
 
     def init(self, generator: torch.Generator) -> dict[str, Tensor]:
         """The module's own parameters, as they are."""
@@ -30,11 +40,11 @@ class ModuleAgent:
 
     def policy(self, params: Params, observations: Observation) -> Tensor:
         """[..., A]."""
-        return self._call(params, observations)["logits"]
+        return self.call(params, observations)["logits"]
 
     def outputs(self, params: Params, inputs: Inputs, for_targets: bool = False) -> AgentOutputs:
         """Every head, for every action."""
-        return AgentOutputs.from_dict(self._call(params, inputs), self.heads)
+        return AgentOutputs.from_dict(self.call(params, inputs), self.heads)
 
     def taken(
         self,
@@ -58,6 +68,60 @@ class ModuleAgent:
         given = outputs if differentiable else tree_map(torch.Tensor.detach, outputs)
         return given, outputs.taken(actions)
 
-    def _call(self, params: Params, inputs: Inputs) -> Mapping[str, Tensor]:
-        heads: Mapping[str, Tensor] = functional_call(self.module, dict(params), (inputs,))
-        return heads
+    def call(self, params: Params, inputs: Inputs) -> dict[str, Tensor]:
+        """The module's dictionary with these parameters; those left out are the module's own."""
+        dtype = next(iter(params.values())).dtype
+        with self.autocast or nullcontext():
+            outputs = functional_call(self.module, dict(params), self._arguments(inputs, dtype))
+        return as_heads(outputs, dtype)
+
+    def _arguments(self, inputs: Inputs, dtype: torch.dtype) -> tuple[Any, ...]:
+        return (inputs,)
+
+
+class SequenceModuleAgent(ModuleAgent):
+    """Wraps a module `forward(observations [T, B, ...], should_reset [T, B])`, as disco-torch's.
+
+    It reads windows whose memory is empty: whatever the module carries along starts afresh with
+    each trajectory.
+    """
+
+    def policy(self, params: Params, observations: Observation) -> Tensor:
+        """[B, A], of observations [B, ...] with nothing before them."""
+        step = tree_map(lambda t: t.unsqueeze(0), observations)
+        batch = next(iter(step.values())) if isinstance(step, dict) else step
+        firsts = torch.ones(batch.shape[:2], dtype=torch.bool, device=batch.device)
+        return self.call(params, Window(step, firsts, {}))["logits"][0]
+
+    def _arguments(self, inputs: Inputs, dtype: torch.dtype) -> tuple[Any, ...]:
+        assert isinstance(inputs, Window)
+        return inputs.observations, inputs.firsts.to(dtype)
+
+
+def module_agent(
+    module: nn.Module, heads: HeadSpec, autocast: torch.autocast | None = None
+) -> ModuleAgent:
+    """The module as an agent, by its style: one with `forward_step` reads whole sequences."""
+    kind = SequenceModuleAgent if has_forward_step(module) else ModuleAgent
+    return kind(module, heads, autocast)
+
+
+def has_forward_step(module: nn.Module) -> bool:
+    """Whether it is a module in disco-torch's style."""
+    return callable(getattr(module, "forward_step", None))
+
+
+def original_module(module: nn.Module) -> nn.Module:
+    """What `torch.compile` was given; any other module itself. They share their parameters."""
+    original: nn.Module = getattr(module, "_orig_mod", module)
+    return original
+
+
+def as_heads(outputs: Any, dtype: torch.dtype) -> dict[str, Tensor]:
+    """A module's output as heads in one type, if it is a dictionary of tensors."""
+    if not isinstance(outputs, Mapping) or not all(isinstance(x, Tensor) for x in outputs.values()):
+        raise DiscorlError(
+            f"agent: its forward gave {type(outputs).__name__}; return a dictionary of tensors, "
+            "one for each head"
+        )
+    return {name: head.to(dtype) for name, head in outputs.items()}

@@ -1,0 +1,224 @@
+"""Acting with a module of your own, in an environment of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from discorl.agents.check import require_module
+from discorl.agents.module import ModuleAgent, as_heads, has_forward_step
+from discorl.envs.base import Environment, TimeStep
+from discorl.errors import DiscorlError
+from discorl.layers import Params
+from discorl.rollout import HeadSpec, Observation, Rollout, observation_leaves
+from discorl.training.actor import act
+from discorl.tree import tree_map
+
+StepFunction = Callable[[Any], tuple[Any, Any, Any]]
+State = TypeVar("State")
+
+
+def collect_rollout(
+    agent: nn.Module,
+    step_fn: StepFunction | Environment,
+    obs: Any,
+    state: State,
+    rollout_len: int,
+    device: torch.device | str | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Rollout, Any, State]:
+    """Take `rollout_len` steps in B environments, each with an action drawn from the policy.
+
+    Args:
+      agent: a module as `DiscoTrainer` takes it.
+      step_fn: `step_fn(actions [B]) -> (obs [B, ...], rewards [B], dones [B])`, arrays or tensors.
+        Where an episode is done, `obs` is the first observation of the next one. Actions come as
+        a tensor if `obs` is one, else as an array. A discorl environment may stand here too; it
+        also tells of episodes that were cut off by a time limit. Wrap a Gymnasium vector
+        environment once: `GymnasiumEnvironment(vector_env, "name")`.
+      obs: what to act on first: the `obs` of the last call, or of your environment's reset; for a
+        discorl environment the time step of its `reset`.
+      state: what a module with `forward_step` carries along, and zeroed where episodes end; other
+        modules take None.
+      device: of the rollout; by default the agent's.
+      generator: draws the actions; by default PyTorch's own.
+
+    Returns:
+      The rollout, whose `rollout_len + 1` stored steps end with the observation to bootstrap
+      from (the action stored beside it is not taken); and `obs` and `state` for the next call.
+    """
+    module = require_module(agent)
+    parameter = next(module.parameters(), torch.empty(0))
+    reader = _Reader(
+        device=torch.device(device or parameter.device),
+        dtype=parameter.dtype,
+        flat=has_forward_step(module),
+    )
+    if rollout_len < 1:
+        raise DiscorlError(f"rollout_len: expected at least 1, got {rollout_len}")
+    actor = _Actor(module, state)
+    steps = _Steps(_stepper(step_fn, obs, reader), obs, reader, actor, rollout_len)
+    # `act` asks nothing of an environment but its step.
+    env = cast(Environment, steps)
+    rollout = act(actor, {}, env, steps.step_now, rollout_len + 1, cast(Any, generator)).rollout
+    return rollout.to(parameter.dtype), steps.obs, steps.state
+
+
+class _Reader:
+    """From what an environment hands out to what is stored."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype, flat: bool) -> None:
+        self.device = device
+        self.dtype = dtype
+        self.flat = flat
+        """Modules in disco-torch's style read observations as [B, N] floats."""
+
+    def observation(self, given: Any) -> Observation:
+        """Copies: environments may write the next observation over this one."""
+        if isinstance(given, Mapping):
+            return {str(name): self._leaf(leaf) for name, leaf in given.items()}
+        return self._leaf(given)
+
+    def _leaf(self, given: Any) -> Tensor:
+        leaf = given if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
+        if self.flat:
+            leaf = leaf.reshape(len(leaf), -1)
+        dtype = self.dtype if self.flat or leaf.is_floating_point() else leaf.dtype
+        return leaf.to(self.device, dtype, copy=True)
+
+    def vector(self, name: str, given: Any, batch: int) -> Tensor:
+        """[B] floats."""
+        vector = torch.as_tensor(given).to(self.device, self.dtype, copy=True)
+        if tuple(vector.shape) != (batch,):
+            raise DiscorlError(
+                f"step_fn: expected {name} of shape [{batch}], one for each observation, got "
+                f"{list(vector.shape)}"
+            )
+        return vector
+
+    def time_step(self, step: TimeStep) -> TimeStep:
+        boundary = step.boundary
+        if boundary is not None:
+            boundary = tree_map(lambda t: t.to(self.device), boundary)
+            if boundary.stored is not None:
+                boundary = replace(boundary, stored=self.observation(boundary.stored))
+        return TimeStep(
+            self.observation(step.observation),
+            step.reward.to(self.device),
+            step.discount.to(self.device),
+            boundary,
+        )
+
+    def first(self, obs: Any) -> TimeStep:
+        """Of an observation that nothing is known to have come with."""
+        observation = self.observation(obs)
+        batch = len(next(iter(observation_leaves(observation).values())))
+        reward = torch.zeros(batch, dtype=self.dtype, device=self.device)
+        return TimeStep(observation, reward, torch.ones_like(reward))
+
+
+class _Actor(ModuleAgent):
+    """The module as it acts: by itself, with its own parameters and what it carries along."""
+
+    def __init__(self, module: nn.Module, state: Any) -> None:
+        super().__init__(module, HeadSpec({}))
+        self.state = state
+
+    def policy(self, params: Params, observations: Observation) -> Tensor:
+        """[B, A]."""
+        if has_forward_step(self.module):
+            step: Any = self.module.forward_step
+            outputs, self.state = step(observations, self.state)
+        else:
+            outputs = self.module(observations)
+        heads = as_heads(outputs, next(self.module.parameters()).dtype)
+        if "logits" not in heads:
+            raise DiscorlError(
+                f"agent: the head 'logits' is missing, it gave {sorted(heads)}; return the "
+                "policy's logits [..., A] under this name"
+            )
+        return heads["logits"]
+
+    def forget(self, firsts: Tensor) -> None:
+        """Zero what is carried along [..., B, N] where an episode begins [B]."""
+        if has_forward_step(self.module):
+            ends = firsts.unsqueeze(-1)
+            self.state = tree_map(lambda t: t.masked_fill(ends, 0), self.state)
+
+
+class _Steps:
+    """An environment for `act` that takes one step fewer than it is asked for.
+
+    `act` steps behind every stored observation. Behind the last one nothing is done, so that the
+    next rollout can begin with it.
+    """
+
+    def __init__(
+        self,
+        take: Callable[[Tensor], tuple[Any, TimeStep]],
+        obs: Any,
+        reader: _Reader,
+        actor: _Actor,
+        count: int,
+    ) -> None:
+        self.obs, self.state = obs, actor.state
+        is_step = isinstance(obs, TimeStep)
+        self.step_now = reader.time_step(obs) if is_step else reader.first(obs)
+        self._take, self._actor, self._left = take, actor, count
+
+    def step(self, actions: Tensor) -> TimeStep:
+        if self._left:
+            self._left -= 1
+            self.obs, self.step_now = self._take(actions)
+            self._actor.forget(self.step_now.first)
+            self.state = self._actor.state
+        return self.step_now
+
+
+def _stepper(
+    step_fn: StepFunction | Environment, obs: Any, reader: _Reader
+) -> Callable[[Tensor], tuple[Any, TimeStep]]:
+    """Actions [B] to what the environment handed out, and the same as it is stored."""
+    if hasattr(step_fn, "single_action_space"):
+        raise DiscorlError(
+            "step_fn: wrap a Gymnasium vector environment once, before the loop: "
+            'env = discorl.envs.gymnasium.GymnasiumEnvironment(vector_env, "name"), '
+            "obs = env.reset(seed)"
+        )
+    if hasattr(step_fn, "observation_spec"):
+        env = cast(Environment, step_fn)
+        if not isinstance(obs, TimeStep):
+            raise DiscorlError("obs: begin with the time step of the environment: env.reset(seed)")
+
+        def from_environment(actions: Tensor) -> tuple[Any, TimeStep]:
+            step = env.step(actions)
+            return step, reader.time_step(step)
+
+        return from_environment
+    if not callable(step_fn):
+        raise DiscorlError(
+            f"step_fn: expected a function of the actions, got {type(step_fn).__name__}"
+        )
+    as_tensors = any(isinstance(leaf, Tensor) for leaf in _leaves(obs))
+
+    def from_function(actions: Tensor) -> tuple[Any, TimeStep]:
+        given = step_fn(actions if as_tensors else actions.cpu().numpy())
+        if not isinstance(given, tuple) or len(given) != 3:
+            raise DiscorlError("step_fn: return three things: observations, rewards and dones")
+        new_obs, rewards, dones = given
+        observation = reader.observation(new_obs)
+        batch = len(actions)
+        reward = reader.vector("rewards", rewards, batch)
+        discount = 1 - (reader.vector("dones", dones, batch) != 0).to(reward.dtype)
+        return new_obs, TimeStep(observation, reward, discount)
+
+    return from_function
+
+
+def _leaves(obs: Any) -> list[Any]:
+    return list(obs.values()) if isinstance(obs, Mapping) else [obs]
