@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-BENCH_STAMP := $(VENV)/.installed-bench
+DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: train test slow lint types bench clean help
+.PHONY: train test slow lint types bench docs clean help
 
 help:
 	@echo "make train   train an agent on Catch and draw its learning curve (about two minutes)"
@@ -13,6 +13,7 @@ help:
 	@echo "make slow    run the learning runs among the tests (minutes)"
 	@echo "make lint    check style and types"
 	@echo "make bench   time a learner step against disco-torch in one run"
+	@echo "make docs    build the documentation site in site/"
 
 train: $(STAMP)
 	$(BIN)/discorl train catch --seed 0
@@ -28,18 +29,22 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(BENCH_STAMP)
+bench: $(STAMP)
 	$(BIN)/discorl bench learner --rule random
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,atari,minatar]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,atari,minatar,bench]'
 	@touch $@
 
-$(BENCH_STAMP): $(STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt disco-torch
+docs: $(DOCS_STAMP)
+	$(BIN)/mkdocs build --strict
+	@echo "open site/index.html; its search needs a server: python3 -m http.server -d site"
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import discorl
 from discorl.cli.__main__ import COMMANDS, main
+from discorl.comparison.config import CompareConfig
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.run import start_discovery
 from discorl.envs import registry
@@ -19,6 +23,7 @@ from discorl.runs.metrics import read_metrics
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON_DOCUMENTS = [path for path in DOCUMENTS if "```python\n" in path.read_text()]
+CONFIGS = {"train": discorl.TrainConfig, "discover": DiscoverConfig, "compare": CompareConfig}
 FEW_STEPS = 34
 """Enough for an update at the default batch and number of environments."""
 
@@ -32,10 +37,20 @@ def commands(path: Path) -> list[list[str]]:
     """Every `discorl ...` of a document's shell blocks and inline code, as words."""
     shell = [block.replace("\\\n", " ") for block in blocks(path, "sh")]
     lines = [line for block in shell for line in block.splitlines()]
-    lines += re.findall(r"`([^`\n]+)`", path.read_text())
-    words = [line.partition("#")[0].removeprefix("$ ").split() for line in lines]
+    prose = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    lines += re.findall(r"`([^`]+)`", prose)
+    words = [own_words(line.partition("#")[0].removeprefix("$ ").split()) for line in lines]
     # A bare `discorl` is the project's name.
     return [w for w in words if w[:1] == ["discorl"] and len(w) > 1]
+
+
+def own_words(words: list[str]) -> list[str]:
+    """The command without variables before it, and without `torchrun` around it."""
+    while words and re.fullmatch(r"[A-Z_]+=\S+", words[0]):
+        words = words[1:]
+    if words[:1] == ["torchrun"] and "discorl.cli" in words:
+        return ["discorl", *words[words.index("discorl.cli") + 1 :]]
+    return words
 
 
 @pytest.mark.parametrize("path", PYTHON_DOCUMENTS, ids=lambda path: path.name)
@@ -62,6 +77,40 @@ def test_commands_exist(path: Path) -> None:
         assert name in COMMANDS or name in ("COMMAND", "--help", "--version"), " ".join(words)
 
 
+def shown_commands() -> list[str]:
+    """Every command that could be typed as it stands, each once."""
+    found = {" ".join(words[1:]) for path in DOCUMENTS for words in commands(path)}
+    return sorted(c for c in found if c.split()[0] in COMMANDS and "--help" not in c)
+
+
+SUBCOMMANDS = [c for c in shown_commands() if re.fullmatch(r"(rules|bench)( \w+)?", c)]
+"""Named without what they work on, or working on nothing."""
+
+
+@pytest.mark.parametrize("command", SUBCOMMANDS)
+def test_subcommands_exist(command: str) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*command.split(), "--help"])
+    assert stop.value.code == 0
+
+
+@pytest.mark.parametrize("command", sorted({*shown_commands()} - {*SUBCOMMANDS}))
+def test_commands_parse(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a command with a number in place of the letter that stands for one
+    name, *args = re.sub(r"(--seed) S\b", r"\1 0", command).split()
+    module, attribute = COMMANDS[name]
+    monkeypatch.setattr(getattr(importlib.import_module(module), attribute), "run", lambda _: 0)
+    # and a configuration where it names one
+    monkeypatch.chdir(tmp_path)
+    for flag, place in pairwise(args):
+        if flag in ("--resume", "--config"):
+            file = tmp_path / place / "config.json" if flag == "--resume" else tmp_path / place
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(CONFIGS[name]().to_json()))
+    # When it is parsed and not run, then nothing is wrong with it
+    assert main([name, *args]) == 0
+
+
 def flags() -> list[tuple[str, str]]:
     """(command with its subcommand, flag) for every flag that a document shows, each once."""
     seen = set()
@@ -84,9 +133,10 @@ def test_flags_exist(command: str, flag: str, capsys: pytest.CaptureFixture[str]
 def test_make_targets_exist() -> None:
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for path in DOCUMENTS:
-        for block in blocks(path, "sh"):
-            for target in re.findall(r"^make (\w+)", block, re.MULTILINE):
-                assert target in targets, f"{path.name}: make {target}"
+        lines = [line for block in blocks(path, "sh") for line in block.splitlines()]
+        for line in lines + re.findall(r"`([^`\n]+)`", path.read_text()):
+            if words := re.match(r"make (\w+)", line):
+                assert words[1] in targets, f"{path.name}: {line}"
 
 
 @pytest.mark.parametrize("kind", ["actor_critic", "discovered"])
