@@ -4,11 +4,13 @@ from discorl.agents.check import check_agent
 from discorl.agents.config import NetworkConfig
 from discorl.agents.heads import DiscoHeads
 from discorl.agents.network import Network
+from discorl.agents.top_k import TopKHeads, top_k_candidates
 from discorl.api import discover, train
 from discorl.envs.registry import make_environment
 from discorl.learner import Learner, LearnerState, learner_step
 from discorl.optim import ClippedAdam, Schedule
 from discorl.own_loop import DiscoTrainer, collect_rollout
+from discorl.own_loop.tokens import token_rollout
 from discorl.replay import Replay
 from discorl.rollout import AgentOutputs, Rollout
 from discorl.rules.actor_critic import ActorCritic
@@ -38,6 +40,7 @@ __all__ = [
     "Replay",
     "Rollout",
     "Schedule",
+    "TopKHeads",
     "TrainConfig",
     "Trainer",
     "UpdateRule",
@@ -50,6 +53,8 @@ __all__ = [
     "make_config",
     "make_environment",
     "save_rule",
+    "token_rollout",
+    "top_k_candidates",
     "train",
 ]
 

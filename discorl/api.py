@@ -7,6 +7,7 @@ from typing import Any
 
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.run import start_discovery
+from discorl.settings import check_known
 from discorl.training.presets import make_config
 from discorl.training.run import start_run
 
@@ -33,4 +34,5 @@ def discover(out: str | Path, **settings: Any) -> dict[str, Any]:
       out: the run folder; it must not hold a run yet.
       **settings: fields of `DiscoverConfig`.
     """
-    return start_discovery(DiscoverConfig.from_json(settings), Path(out))
+    check_known(DiscoverConfig, settings, "discovery setting")
+    return start_discovery(DiscoverConfig(**settings), Path(out))

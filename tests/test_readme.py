@@ -62,7 +62,7 @@ def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
     # When they are run in order, with fewer steps
     names = {"__name__": "example"}
     for block in blocks(path, "python"):
-        code = re.sub(r"\bsteps=\d+", f"steps={FEW_STEPS}", block)
+        code = re.sub(r"\b(\w*steps)=\d+", rf"\1={FEW_STEPS}", block)
         exec(compile(code, path.name, "exec", dont_inherit=True), names)  # then none raises
 
 

@@ -15,7 +15,7 @@ from discorl.rules.base import UpdateRule
 from discorl.rules.disco import DiscoRule
 from discorl.rules.library import load_rule
 
-_NEWBORN = NetworkConfig(value_width=1.0, action_head_std=0.001)
+NEWBORN = NetworkConfig(value_width=1.0, action_head_std=0.001)
 """A newborn agent that is sure that nothing is worth anything learns faster."""
 
 
@@ -39,14 +39,14 @@ class DiscoHeads(nn.Module):
         feature_size: int,
         num_actions: int,
         rule: str | Path | UpdateRule = "disco103",
-        config: NetworkConfig = _NEWBORN,
+        config: NetworkConfig = NEWBORN,
     ) -> None:
         super().__init__()
         heads = rule_heads(rule, num_actions)
-        self._network = Network(_Features(feature_size), heads, config)
+        self._network = Network(Features(feature_size), heads, config)
         generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
         for name, tensor in self._network.init(generator).items():
-            _register(self, name, tensor.clone())
+            register(self, name, tensor.clone())
 
     def forward(self, features: Tensor) -> dict[str, Tensor]:
         """[..., F] -> name -> [..., *shape]."""
@@ -69,7 +69,7 @@ def rule_heads(rule: str | Path | UpdateRule, num_actions: int) -> HeadSpec:
     return rule.heads(num_actions)
 
 
-class _Features(nn.Module):
+class Features(nn.Module):
     """A torso that hands on what it gets."""
 
     def __init__(self, output_size: int) -> None:
@@ -80,7 +80,7 @@ class _Features(nn.Module):
         return features
 
 
-def _register(module: nn.Module, path: str, tensor: Tensor) -> None:
+def register(module: nn.Module, path: str, tensor: Tensor) -> None:
     """Make `tensor` the parameter `a.b.c` of the module, with modules `a` and `a.b` on the way."""
     *parents, name = path.split(".")
     for parent in parents:

@@ -68,6 +68,17 @@ _OF_RULE: dict[tuple[PresetName, str], Settings] = {("default", "sprout"): _SPRO
 _SMALL_NETWORK: Settings = {"activate_torso": True, "model_size": 64, "head_hidden": 64}
 """Half of the published action model: updates cost less, which counts on a CPU."""
 
+_VECTORS: Settings = {
+    **_SMALL_NETWORK,
+    "torso": (64, 64),
+    "num_envs": 16,
+    "rollout_length": 32,
+    "batch_size": None,
+    "replay_fraction": 0.0,
+    "steps": 1000,
+}
+"""Nothing is replayed: such environments are cheap."""
+
 
 @dataclass(frozen=True)
 class EnvironmentPreset:
@@ -123,19 +134,20 @@ ENVIRONMENT_PRESETS = (
         },
     ),
     EnvironmentPreset(
-        "*",
+        "CartPole-v*",
         "CartPole-v1",
-        "Gymnasium's other environments, and functions",
+        "Gymnasium's cart-pole",
+        {**_VECTORS, "learning_rate_schedule": "cosine", "shrink_rewards": False},
         {
-            **_SMALL_NETWORK,
-            "torso": (64, 64),
-            "num_envs": 32,
-            "rollout_length": 16,
-            "batch_size": None,
-            "replay_fraction": 0.0,
-            "shrink_rewards": True,
-            "steps": 1500,
+            "disco103": {"learning_rate": 0.005, "reward_scale": 0.1},
+            "sprout": {"reward_scale": 0.1},
         },
+    ),
+    EnvironmentPreset(
+        "*",
+        "Acrobot-v1",
+        "Gymnasium's other environments, and functions",
+        {**_VECTORS, "shrink_rewards": True},
     ),
 )
 """The first that matches counts. Each was measured: see docs/results.md."""
