@@ -6,6 +6,8 @@ one if both are equal.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -25,9 +27,15 @@ class ImageTorso(Torso):
     """A stack of layers on images [N, C, rows, columns], then fully connected layers."""
 
     def __init__(
-        self, spec: ArraySpec, stack: nn.Sequential, flat_size: int, sizes: tuple[int, ...]
+        self,
+        spec: ArraySpec,
+        stack: nn.Sequential,
+        flat_size: int,
+        sizes: tuple[int, ...],
+        gain: float = 1.0,
     ) -> None:
         super().__init__()
+        self.gain = gain
         self.shape = spec.shape
         self.scale = spec.scale
         self.channels_last = channels_are_last(spec.shape)
@@ -36,11 +44,14 @@ class ImageTorso(Torso):
         self.output_size = self.head.output_size
 
     def init_(self, generator: torch.Generator) -> None:
-        """See `Torso.init_`: truncated normal by fan-in, biases zero."""
+        """See `Torso.init_`: truncated normal by fan-in, times the gain; biases zero."""
         for module in self.stack.modules():
             if isinstance(module, nn.Conv2d):
                 redraw_layer_(module, generator)
         self.head.init_(generator)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.mul_(self.gain)
 
     def forward(self, observations: Tensor) -> Tensor:
         """[..., *shape] -> [..., output_size]."""
@@ -81,14 +92,19 @@ def conv_torso(
 def nature_torso(
     spec: ArraySpec, sizes: tuple[int, ...], channels: tuple[int, ...] = ()
 ) -> ImageTorso:
-    """Three convolutions with kernels 8, 4, 3 and strides 4, 2, 1, as in the Nature DQN."""
+    """Three convolutions with kernels 8, 4, 3 and strides 4, 2, 1, as in the Nature DQN.
+
+    Weights start larger by the square root of two, as ReLU halves what comes through: pictures of
+    games hardly differ, and otherwise what does would be lost.
+    """
     channels = channels or _NATURE_CHANNELS
     if len(channels) != len(_NATURE_KERNELS):
         raise DiscorlError(
             f"--body nature has {len(_NATURE_KERNELS)} convolutions: give --channels that many "
             f"numbers, not {len(channels)}"
         )
-    return _plain_torso("nature", spec, sizes, channels, _NATURE_KERNELS, _NATURE_STRIDES)
+    strides = _NATURE_STRIDES
+    return _plain_torso("nature", spec, sizes, channels, _NATURE_KERNELS, strides, math.sqrt(2))
 
 
 def impala_torso(
@@ -125,6 +141,7 @@ def _plain_torso(
     channels: tuple[int, ...],
     kernels: tuple[int, ...],
     strides: tuple[int, ...],
+    gain: float = 1.0,
 ) -> ImageTorso:
     """Convolutions without padding, ReLU after each."""
     inputs, *sides = image_size(spec.shape)
@@ -138,4 +155,4 @@ def _plain_torso(
         layers += [nn.Conv2d(inputs, outputs, kernel, stride), nn.ReLU()]
         sides = [(side - kernel) // stride + 1 for side in sides]
         inputs = outputs
-    return ImageTorso(spec, nn.Sequential(*layers), inputs * sides[0] * sides[1], sizes)
+    return ImageTorso(spec, nn.Sequential(*layers), inputs * sides[0] * sides[1], sizes, gain)

@@ -126,7 +126,7 @@ ENVIRONMENT_PRESETS = (
             "rollout_length": 20,
             "batch_size": None,
             "replay_fraction": 0.0,
-            "learning_rate": 0.002,
+            "learning_rate": 5e-4,
             "clip_rewards": True,
             "shrink_rewards": False,
             "steps": 12_000,

@@ -235,10 +235,11 @@ def test_the_generator_fixes_all_weights(name, spec, memory):
             assert not torch.equal(p, other[key]), key
 
 
-def test_weights_are_drawn_by_fan_in():
-    module = body(FRAME, body="nature", torso=(100,))
+@pytest.mark.parametrize(("name", "gain"), [("nature", 2**0.5), ("impala", 1)])
+def test_weights_are_drawn_by_fan_in(name, gain):
+    module = body(FRAME, body=name, torso=(100,))
     for layer in (*convolutions(module), module.head.layers[0]):
-        std = layer.weight[0].numel() ** -0.5
+        std = gain * layer.weight[0].numel() ** -0.5
         assert layer.weight.abs().max() <= 2 * std
         assert layer.weight.std().item() == pytest.approx(0.88 * std, rel=0.05)
 
