@@ -13,7 +13,7 @@ def test_kinds_of_environments_have_their_own():
     assert make_config("ALE/Breakout-v5", "disco103").clip_rewards
     assert make_config("Acrobot-v1", "disco103").shrink_rewards
     assert make_config("my_module:make_env", "disco103").shrink_rewards
-    assert not make_config("CartPole-v1", "disco103").shrink_rewards
+    assert make_config("CartPole-v1", "disco103").reward_scale == 0.1
 
 
 def test_settings_after_the_colon_do_not_hide_the_kind():
