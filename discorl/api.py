@@ -15,6 +15,8 @@ from discorl.training.run import start_run
 def train(env: str, rule: str, out: str | Path, **settings: Any) -> dict[str, Any]:
     """Train an agent in a new run folder and return what its `result.json` holds.
 
+    It prints nothing; `metrics.jsonl` in the folder grows while it works.
+
     Args:
       env: an environment, with settings after a colon where wanted: `catch:rows=10,columns=7`.
       rule: a name of the library of rules, or a rule file.
@@ -26,6 +28,9 @@ def train(env: str, rule: str, out: str | Path, **settings: Any) -> dict[str, An
 
 def discover(out: str | Path, **settings: Any) -> dict[str, Any]:
     """Discover a rule in a new run folder and return what its `result.json` holds.
+
+    It prints nothing; `metrics.jsonl` in the folder grows while it works, and at the end fresh
+    agents of `eval_steps` updates try the rule.
 
     The folder then has `rule.safetensors`, the newest rule, and `best_rule.safetensors`, the one
     whose fresh agents did best: both can be trained with.

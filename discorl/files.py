@@ -6,7 +6,7 @@ import contextlib
 import errno
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file beside `path`, flush it to the disk, then rename it to `path`."""
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        temporary = Path(name)
+        temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
         try:
+            temporary.touch(exist_ok=False)  # Readable by others if their files are.
             write(temporary)
             sync(temporary)
             temporary.replace(path)

@@ -4,7 +4,7 @@
     python examples/atari_pong.py --resume
 
 Shows a run on disk with checkpoints: stop the first command with Ctrl-C, or kill it, and the
-second one goes on from the newest checkpoint. Needs `pip install 'discorl[atari]'`. Disco103 must
+second one goes on from the newest checkpoint. Needs `pip install '.[atari]'`. Disco103 must
 have been fetched once: `discorl rules fetch disco103`; `--rule sprout` works offline.
 
 Measured: 3000 updates, 480,000 environment steps, are too few: the last 100 games return -20.9 and

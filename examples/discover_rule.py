@@ -6,7 +6,9 @@ Shows discovery from Python: `DiscoverConfig` and `start_discovery`; the rule as
 the file is a rule like any other to `discorl.train`. The settings are those of the small recipe in
 docs/discovery.md. Both agents begin alike; all that differs is the rule.
 
-Measured: PENDING
+Measured: with seed 0 an agent trained by the discovered rule returns 0.98 of 1 sampled and 1.00
+greedily, one trained by the random rule -0.50 and 1.00, 100 episodes each (a policy that hardly
+leans to the right action plays well greedily only); 9 minutes of CPU in all.
 """
 
 from __future__ import annotations

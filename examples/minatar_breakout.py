@@ -3,7 +3,7 @@
     python examples/minatar_breakout.py
     python examples/minatar_breakout.py --game freeway --rule actor_critic
 
-Shows an environment from an extra (`pip install 'discorl[minatar]'`), what its preset sets, and
+Shows an environment from an extra (`pip install '.[minatar]'`), what its preset sets, and
 an agent with convolutions. Disco103 must have been fetched once: `discorl rules fetch disco103`;
 `--rule sprout` and `--rule actor_critic` work offline.
 

@@ -529,3 +529,12 @@ def test_the_quick_start_learns_catch(make, disco103_path: Path):
     agent = make()
     trainer = discorl.DiscoTrainer(agent, disco103_path, lr=0.01)
     assert play(agent, trainer, Catch(2, 8, 8), steps=450, length=29) >= 0.99
+
+
+@pytest.mark.parametrize("actions", [2, 5])
+def test_an_agent_with_another_number_of_actions_is_refused(actions):
+    env = discorl.make_environment("catch:rows=3,columns=3", 2)
+    torso = MLPTorso((3, 3, 1), (8,), activate_last=True)
+    agent = nn.Sequential(torso, discorl.DiscoHeads(8, actions, "actor_critic"))
+    with pytest.raises(DiscorlError, match=f"it has {actions} actions, the environment 3"):
+        discorl.collect_rollout(agent, env, env.reset(0), None, rollout_len=2)

@@ -157,7 +157,8 @@ class PlotCommand:
         else:
             curves = [read_curve(folder, self.metric) for folder in self.folders]
             plot_curves(curves, self.out, self.metric)
-        Console().print(f"{len(self.folders)} runs drawn in {self.out}")
+        runs = "1 run" if len(self.folders) == 1 else f"{len(self.folders)} runs"
+        Console().print(f"{runs} drawn in {self.out}")
         return 0
 
 

@@ -141,7 +141,6 @@ class _Run:
             step = discoverer.step
             check_finite(reports[-1], step)
             last = step == config.meta_steps
-            signum = self._agree_to_stop(stop)
             if step % config.log_every == 0 or last:
                 seconds = time.perf_counter() - started
                 self._log(reports, seconds)
@@ -149,6 +148,7 @@ class _Run:
             if (config.eval_every and step % config.eval_every == 0) or last:
                 self._evaluate()
                 started = time.perf_counter()
+            signum = self._agree_to_stop(stop)
             if step % config.checkpoint_every == 0 or last or signum:
                 self._save(discoverer.checkpoint())
             if signum:

@@ -121,6 +121,11 @@ def make_game(spec: str) -> TensorGame:
     """The rules of the environment that `spec` names, as `make_environment` reads it."""
     resolved = resolve_environment(spec, seed=0)
     name = resolved.partition(":")[0]
+    if _VERSION.search(name):
+        raise DiscorlError(
+            f"environment '{spec}': Gymnasium's take no settings here. Write a function that "
+            "makes it, and give module:function"
+        )
     if name not in GAMES:
         raise UnknownNameError("environment", name, GAMES)
     return parse_settings(resolved, GAMES[name])

@@ -61,7 +61,7 @@ def collect_rollout(
     )
     if rollout_len < 1:
         raise DiscorlError(f"rollout_len: expected at least 1, got {rollout_len}")
-    actor = _Actor(module, state)
+    actor = _Actor(module, state, getattr(step_fn, "num_actions", None))
     steps = _Steps(_stepper(step_fn, obs, reader), obs, reader, actor, rollout_len)
     # `act` asks nothing of an environment but its step.
     env = cast(Environment, steps)
@@ -125,9 +125,10 @@ class _Reader:
 class _Actor(ModuleAgent):
     """The module as it acts: by itself, with its own parameters and what it carries along."""
 
-    def __init__(self, module: nn.Module, state: Any) -> None:
+    def __init__(self, module: nn.Module, state: Any, num_actions: int | None) -> None:
         super().__init__(module, HeadSpec({}))
         self.state = state
+        self.num_actions = num_actions
 
     def policy(self, params: Params, observations: Observation) -> Tensor:
         """[B, A]."""
@@ -142,7 +143,13 @@ class _Actor(ModuleAgent):
                 f"agent: the head 'logits' is missing, it gave {sorted(heads)}; return the "
                 "policy's logits [..., A] under this name"
             )
-        return heads["logits"]
+        logits = heads["logits"]
+        if self.num_actions not in (None, logits.shape[-1]):
+            raise DiscorlError(
+                f"agent: it has {logits.shape[-1]} actions, the environment {self.num_actions}; "
+                f"build its heads for {self.num_actions}"
+            )
+        return logits
 
     def forget(self, firsts: Tensor) -> None:
         """Zero what is carried along [..., B, N] where an episode begins [B]."""

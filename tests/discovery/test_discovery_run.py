@@ -4,7 +4,6 @@ import json
 import math
 import os
 import signal
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -264,16 +263,30 @@ def test_another_seed_is_another_run(whole, tmp_path):
     assert timeless(tmp_path / "run") != timeless(whole[0])
 
 
+class StopInEvaluation(StopAt):
+    """An observer that sends a signal when an evaluation begins."""
+
+    def message(self, text):
+        if text.startswith("evaluating"):
+            os.kill(os.getpid(), self.signum)
+
+
+def test_a_signal_during_the_last_evaluation_is_not_lost(tmp_path):
+    with pytest.raises(Interrupted):
+        start_discovery(config(eval_every=0), tmp_path / "run", StopInEvaluation())
+    result = resume_discovery(tmp_path / "run")
+    assert result["meta_steps"] == config().meta_steps
+
+
 @pytest.mark.parametrize(("signum", "step"), [(signal.SIGINT, 3), (signal.SIGTERM, 6)])
 def test_a_signal_stops_with_a_checkpoint_and_the_run_goes_on_exactly(
     whole, tmp_path, signum, step
 ):
     folder = tmp_path / "run"
-    # The signal comes while the record is shown, after the step asked whether to stop.
-    with pytest.raises(Interrupted) if step < 6 else nullcontext():
+    with pytest.raises(Interrupted):
         start_discovery(config(), folder, StopAt(step, signum))
     newest = list_checkpoints(folder / "checkpoints")[-1].name
-    assert newest == f"step_{min(step + 1, 6):08d}"
+    assert newest == f"step_{step:08d}"
     observer = StopAt()
     resume_discovery(folder, observer=observer)
     assert any("going on from meta-step" in note for note in observer.notes)

@@ -31,6 +31,7 @@ def test_settings_after_a_colon(spec, shape):
         ("cathc", ["unknown environment 'cathc'", "Did you mean catch?"]),
         ("zzz", ["unknown environment 'zzz'", "Known: ", "catch"]),
         ("", ["unknown environment ''"]),
+        ("FrozenLake-v1:is_slippery=False", ["take no settings", "module:function"]),
         ("catch:row=5", ["'row'", "Did you mean rows?"]),
         ("catch:rows=x", ["rows=x", "int"]),
         ("catch:rows=", ["rows", "int"]),
