@@ -97,7 +97,7 @@ def test_the_page_lists_it(path: Path) -> None:
     text = PAGE.read_text()
     assert f"`{path.relative_to(ROOT).as_posix()}`" in text
     if path.suffix == ".py":
-        assert f"python examples/{path.name}" in text
+        assert f"python examples/{path.name}" in docstring(path)
 
 
 def test_the_page_lists_nothing_else() -> None:
