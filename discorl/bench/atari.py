@@ -15,11 +15,11 @@ import gymnasium
 import numpy as np
 import torch
 
+from discorl.bench.learner import acting_loop
 from discorl.bench.machine import Stopwatch
 from discorl.envs.registry import make_environment
 from discorl.errors import DiscorlError
 from discorl.rules.library import load_rule
-from discorl.training.actor import act
 from discorl.training.presets import make_config
 from discorl.training.trainer import PHASES, Trainer
 
@@ -39,7 +39,7 @@ def bench_atari(game: str, num_envs: int, rule: str, rounds: int) -> dict[str, A
     subjects: dict[str, Callable[[], object]] = {
         _EMULATOR: _emulator_loop(game, num_envs, length),
         "environment": _environment_loop(game, num_envs, length),
-        "acting": _acting_loop(trainer),
+        "acting": acting_loop(trainer),
         "training": trainer.train_step,
     }
     while trainer.train_step() is None:
@@ -95,21 +95,6 @@ def _environment_loop(game: str, num_envs: int, length: int) -> Callable[[], Non
     def run() -> None:
         for action in actions:
             env.step(action)
-
-    return run
-
-
-def _acting_loop(trainer: Trainer) -> Callable[[], None]:
-    def run() -> None:
-        acted = act(
-            trainer.learner.agent,
-            trainer.state.params,
-            trainer.env,
-            trainer.time_step,
-            trainer.config.rollout_length,
-            trainer.generator,
-        )
-        trainer.time_step = acted.step
 
     return run
 

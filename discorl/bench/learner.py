@@ -41,7 +41,7 @@ def bench_learner(
     if peer is not None:
         subjects["disco-torch"] = peer.step
         subjects["disco-torch, batched"] = Peer(batch, weights, stepwise=False).step
-    subjects["acting"] = _actor(trainer)
+    subjects["acting"] = acting_loop(trainer)
     subjects["matrix product"] = product
     seconds = Stopwatch(subjects).run(rounds)
 
@@ -90,7 +90,7 @@ def _peer_figures(
 def _experience(rule: DiscoRule) -> tuple[Trainer, Rollout]:
     """A trainer at the published setting, and a batch of what its agent lives through."""
     trainer = Trainer(TrainConfig(rule=rule.name), rule)
-    acts = _actor(trainer)
+    acts = acting_loop(trainer)
     batch = [acts() for _ in range(trainer.config.batch // trainer.config.num_envs)]
     return trainer, concatenate(batch)
 
@@ -112,7 +112,9 @@ def _stepper(trainer: Trainer, batch: Rollout, compiled: bool) -> Callable[[], o
     return run
 
 
-def _actor(trainer: Trainer) -> Callable[[], Rollout]:
+def acting_loop(trainer: Trainer) -> Callable[[], Rollout]:
+    """One rollout a call, each going on from the one before."""
+
     def run() -> Rollout:
         acted = act(
             trainer.learner.agent,
