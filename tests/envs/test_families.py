@@ -12,6 +12,7 @@ from discorl.envs import FAMILIES, make_environment, optimal_return, resolve_env
 from discorl.envs.draw import draw_environment
 from discorl.envs.registry import GAMES, make_game
 from discorl.errors import DiscorlError
+from discorl.training.presets import ENVIRONMENT_PRESETS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -78,7 +79,8 @@ def test_what_is_wrong_is_said(spec, words):
 def test_the_list_has_games_and_families(capsys):
     assert main(["envs", "list", "--json"]) == 0
     entries = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
-    assert set(entries) == {*GAMES, *(f"family:{name}" for name in FAMILIES)}
+    outside = {preset.pattern for preset in ENVIRONMENT_PRESETS}
+    assert set(entries) == {*GAMES, *(f"family:{name}" for name in FAMILIES), *outside}
     assert entries["deep_sea"]["optimum"] == 0.99
     assert entries["family:catch"]["settings"] == {"rows": "5..10", "columns": "4..8"}
     assert main(["envs"]) == 0
