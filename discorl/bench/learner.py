@@ -48,7 +48,6 @@ def bench_learner(
     config = trainer.config
     gflops = product.gflops(seconds["matrix product"])
     limit = GFLOP / gflops
-    env_steps = config.num_envs * config.rollout_length
     figures: dict[str, Any] = {
         "threads": torch.get_num_threads(),
         "rounds": rounds,
@@ -56,7 +55,7 @@ def bench_learner(
         "limit_ms": 1e3 * limit,
         "eager_ms": 1e3 * seconds["eager"],
         "eager_over_limit": seconds["eager"] / limit,
-        "actor_env_steps_per_second": env_steps / seconds["acting"],
+        "actor_env_steps_per_second": config.rollout_steps / seconds["acting"],
         "acting_share_of_step": seconds["acting"] / (seconds["acting"] + seconds["eager"]),
         "replay_bytes_per_step": _replay_bytes(trainer),
         "peak_memory_mib": run_worker("discorl.bench.learner", "ours", str(weights)),

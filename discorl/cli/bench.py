@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,19 +38,17 @@ class BenchLearner:
         """Measure and print."""
         from discorl.bench.learner import bench_learner
 
-        if self.rounds < 10:
-            raise DiscorlError("--rounds: at least 10, or the medians mean little")
-        tune_process()
+        _check_rounds(self.rounds, least=10)
         rule = DiscoRule.random() if self.rule == "random" else load_rule(self.rule)
         if not isinstance(rule, DiscoRule):
             raise DiscorlError(f"--rule {self.rule}: expected a discovered rule")
         with TemporaryDirectory() as folder:
             weights = Path(folder) / "rule.npz"
             save_rule(rule, weights)
-            with Console(stderr=True).status("timing, round by round"):
-                figures = bench_learner(rule, weights, self.rounds, self.peer, self.compile)
-        print_figures(figures, self.json)
-        return 0
+            return _report(
+                lambda: bench_learner(rule, weights, self.rounds, self.peer, self.compile),
+                self.json,
+            )
 
 
 @dataclass(frozen=True)
@@ -67,13 +66,8 @@ class BenchDiscover:
         """Measure and print."""
         from discorl.bench.discover import bench_discover
 
-        if self.rounds < 5:
-            raise DiscorlError("--rounds: at least 5, or the medians mean little")
-        tune_process()
-        with Console(stderr=True).status("timing, round by round"):
-            figures = bench_discover(self.rounds, self.memory)
-        print_figures(figures, self.json)
-        return 0
+        _check_rounds(self.rounds, least=5)
+        return _report(lambda: bench_discover(self.rounds, self.memory), self.json)
 
 
 @dataclass(frozen=True)
@@ -95,13 +89,10 @@ class BenchAtari:
         """Measure and print."""
         from discorl.bench.atari import bench_atari
 
-        if self.rounds < 5:
-            raise DiscorlError("--rounds: at least 5, or the medians mean little")
-        tune_process()
-        with Console(stderr=True).status("timing, round by round"):
-            figures = bench_atari(self.game, self.num_envs, self.rule, self.rounds)
-        print_figures(figures, self.json)
-        return 0
+        _check_rounds(self.rounds, least=5)
+        return _report(
+            lambda: bench_atari(self.game, self.num_envs, self.rule, self.rounds), self.json
+        )
 
 
 @dataclass(frozen=True)
@@ -117,6 +108,20 @@ class BenchCommand:
     def run(self) -> int:
         """Run the chosen benchmark."""
         return self.what.run()
+
+
+def _check_rounds(rounds: int, least: int) -> None:
+    if rounds < least:
+        raise DiscorlError(f"--rounds: at least {least}, or the medians mean little")
+
+
+def _report(measure: Callable[[], dict[str, Any]], as_json: bool) -> int:
+    """Measure, with a sign of life, and print."""
+    tune_process()
+    with Console(stderr=True).status("timing, round by round"):
+        figures = measure()
+    print_figures(figures, as_json)
+    return 0
 
 
 def print_figures(figures: dict[str, Any], as_json: bool) -> None:

@@ -99,11 +99,10 @@ def _describe_presets(rule: str) -> list[dict[str, Any]]:
     for preset in ENVIRONMENT_PRESETS:
         config = make_config(preset.example, rule)
         settings = {name: getattr(config, name) for name in _PRESET_SHOWN}
-        env_steps = config.steps * config.num_envs * config.rollout_length
         rows.append(
             {
                 "name": preset.pattern,
-                "settings": settings | {"env_steps": env_steps},
+                "settings": settings | {"env_steps": config.env_steps},
                 "summary": preset.summary,
             }
         )

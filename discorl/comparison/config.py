@@ -109,8 +109,7 @@ class CompareConfig:
         if "steps" in settings:
             raise DiscorlError("--env-steps: drop the setting steps")
         config = make_config(env, entrant.rule, self.preset, **settings)
-        rollout = config.num_envs * config.rollout_length
-        return replace(config, steps=-(-self.env_steps // rollout))
+        return replace(config, steps=-(-self.env_steps // config.rollout_steps))
 
     def peer_config(self, entrant: Entrant, env: str, seed: int) -> PeerConfig:
         """One run of a peer: of the settings of all it takes only those of environments."""

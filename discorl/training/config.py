@@ -153,6 +153,16 @@ class TrainConfig:
         return EnvironmentOptions(self.env_workers, self.env_timeout, self.discretize_actions)
 
     @property
+    def rollout_steps(self) -> int:
+        """Environment steps of one training step, over all copies."""
+        return self.num_envs * self.rollout_length
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps of the whole run, over all copies."""
+        return self.steps * self.rollout_steps
+
+    @property
     def batch(self) -> int:
         """Trajectories in an update."""
         if self.batch_size is not None:

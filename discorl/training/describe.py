@@ -54,7 +54,7 @@ def describe_environment(spec: str, rule: str, **settings: Any) -> dict[str, Any
         "rule": rule,
         "network": type(network.torso).__name__,
         "parameters": sum(p.numel() for p in network.init(torch.Generator()).values()),
-        "env_steps": config.steps * config.num_envs * config.rollout_length,
+        "env_steps": config.env_steps,
         "settings": {name: getattr(config, name) for name in _SHOWN},
     }
 

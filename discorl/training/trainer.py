@@ -72,7 +72,7 @@ class Trainer:
     @property
     def env_steps(self) -> int:
         """Actions taken so far, over all copies of the environment."""
-        return self.step * self.config.rollout_length * self.config.num_envs
+        return self.step * self.config.rollout_steps
 
     def mean_return(self) -> float:
         """Mean return of the newest episodes; not a number before the first has ended."""
