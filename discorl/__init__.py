@@ -1,25 +1,33 @@
 """Train agents with discovered reinforcement-learning rules, and discover new ones."""
 
-from discorl.agents.check import check_agent
 from discorl.agents.config import NetworkConfig
-from discorl.agents.heads import DiscoHeads
 from discorl.agents.network import Network
-from discorl.agents.top_k import TopKHeads, top_k_candidates
-from discorl.api import discover, train
+from discorl.api import discover, load_run, train
+from discorl.discovery.config import DiscoverConfig
+from discorl.discovery.handle import Discovery
 from discorl.envs.registry import make_environment
-from discorl.learner import Learner, LearnerState, learner_step
+from discorl.learner import Learner, LearnerState
+from discorl.library.catalogue import fetch_rule, load_rule, save_rule
+from discorl.life.playing import Evaluation
 from discorl.optim import ClippedAdam, Schedule
+from discorl.outputs import AgentOutputs
 from discorl.own_loop import DiscoTrainer, collect_rollout
+from discorl.own_loop.check import check_agent
+from discorl.own_loop.heads import DiscoHeads
 from discorl.own_loop.tokens import token_rollout
+from discorl.own_loop.top_k import TopKHeads, top_k_candidates
+from discorl.playing import PlayedEpisode, evaluate, play
 from discorl.replay import Replay
-from discorl.rollout import AgentOutputs, Rollout
+from discorl.rollout import Rollout, TimeStep
 from discorl.rules.actor_critic import ActorCritic
-from discorl.rules.base import UpdateRule
+from discorl.rules.base import HandWritten, UpdateRule
 from discorl.rules.disco import DiscoConfig, DiscoRule
-from discorl.rules.library import fetch_rule, load_rule, save_rule
 from discorl.rules.meta_network import MetaNetworkSizes
 from discorl.rules.policy_gradient import PolicyGradient
+from discorl.runs.session import Progress
+from discorl.training.agent import TrainedAgent
 from discorl.training.config import TrainConfig
+from discorl.training.handle import Run, load_agent
 from discorl.training.presets import make_config
 from discorl.training.trainer import Trainer
 
@@ -31,27 +39,39 @@ __all__ = [
     "DiscoHeads",
     "DiscoRule",
     "DiscoTrainer",
+    "DiscoverConfig",
+    "Discovery",
+    "Evaluation",
+    "HandWritten",
     "Learner",
     "LearnerState",
     "MetaNetworkSizes",
     "Network",
     "NetworkConfig",
+    "PlayedEpisode",
     "PolicyGradient",
+    "Progress",
     "Replay",
     "Rollout",
+    "Run",
     "Schedule",
+    "TimeStep",
     "TopKHeads",
     "TrainConfig",
+    "TrainedAgent",
     "Trainer",
     "UpdateRule",
     "check_agent",
     "collect_rollout",
     "discover",
+    "evaluate",
     "fetch_rule",
-    "learner_step",
+    "load_agent",
     "load_rule",
+    "load_run",
     "make_config",
     "make_environment",
+    "play",
     "save_rule",
     "token_rollout",
     "top_k_candidates",

@@ -1,43 +1,125 @@
-"""Training and discovery, each in one call."""
+"""Training, discovery, and what becomes of them, each in one call."""
 
 from __future__ import annotations
 
+import secrets
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from discorl.discovery.config import DiscoverConfig
+from discorl.discovery.handle import SHOWN as SHOWN_OF_DISCOVERY
+from discorl.discovery.handle import Discovery
 from discorl.discovery.run import start_discovery
-from discorl.settings import check_known
-from discorl.training.presets import make_config
-from discorl.training.run import start_run
+from discorl.envs.sources import AnyEnvironment, environment_name, find_environment
+from discorl.library.catalogue import DEFAULT_RULE
+from discorl.rules.base import UpdateRule
+from discorl.runs.display import shown_in_python
+from discorl.runs.folder import file_name, run_kind
+from discorl.runs.session import Callback
+from discorl.training.handle import SHOWN, Run
+from discorl.training.presets import PresetName, make_config
+from discorl.training.run import Given, start_run
 
 
-def train(env: str, rule: str, out: str | Path, **settings: Any) -> dict[str, Any]:
-    """Train an agent in a new run folder and return what its `result.json` holds.
-
-    It prints nothing; `metrics.jsonl` in the folder grows while it works.
-
-    Args:
-      env: an environment, with settings after a colon where wanted: `catch:rows=10,columns=7`.
-      rule: a name of the library of rules, or a rule file.
-      out: the run folder; it must not hold a run yet.
-      **settings: fields of `TrainConfig`, over those of the preset; `preset` chooses that.
-    """
-    return start_run(make_config(env, rule, **settings), Path(out))
-
-
-def discover(out: str | Path, **settings: Any) -> dict[str, Any]:
-    """Discover a rule in a new run folder and return what its `result.json` holds.
-
-    It prints nothing; `metrics.jsonl` in the folder grows while it works, and at the end fresh
-    agents of `eval_steps` updates try the rule.
-
-    The folder then has `rule.safetensors`, the newest rule, and `best_rule.safetensors`, the one
-    whose fresh agents did best: both can be trained with.
+def train(
+    env: AnyEnvironment,
+    rule: str | Path | UpdateRule = DEFAULT_RULE,
+    out: str | Path | None = None,
+    *,
+    preset: PresetName = "default",
+    network: nn.Module | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+    **settings: Any,
+) -> Run:
+    """Train an agent in a new run folder.
 
     Args:
-      out: the run folder; it must not hold a run yet.
-      **settings: fields of `DiscoverConfig`.
+      env: the name of an environment, with settings after a colon where wanted:
+        `catch:rows=10,columns=7`. Or a Gymnasium environment, or a function that makes one, or an
+        environment of discorl. Objects are copied, so that several copies can act.
+      rule: the name of a rule, with settings after a colon where wanted:
+        `actor_critic:entropy_cost=0.01`. Or a rule file, or a rule.
+      out: the run folder, which must not hold a run yet; by default a new one under `runs/`.
+      preset: where settings that are not given come from: us, or the published experiments.
+      network: a module that maps observations [..., *shape] to features [..., F], which gets the
+        rule's heads put behind it, or to a dictionary of all those heads.
+      callbacks: called with a `Progress` after each record of metrics; one that returns True ends
+        the run.
+      progress: whether to show it; by default in a terminal or a notebook.
+      **settings: fields of `TrainConfig` by their flat names, over those of the preset.
+
+    Returns:
+      The run, which reads like the dictionary in its `result.json`, and has the agent.
     """
-    check_known(DiscoverConfig, settings, "discovery setting")
-    return start_discovery(DiscoverConfig(**settings), Path(out))
+    given_rule = None if isinstance(rule, str | Path) else rule
+    rule_name = str(rule) if given_rule is None else given_rule.name
+    name = environment_name(env)
+    if "num_envs" not in settings and isinstance(getattr(env, "num_envs", None), int):
+        settings["num_envs"] = env.num_envs  # type: ignore[union-attr]
+    config = make_config(name, rule_name, preset, **settings)
+    source = None
+    if not isinstance(env, str):
+        source = find_environment(env, config.run.device, config.life.environment)
+    folder = Path(out) if out is not None else new_folder(f"{name}-{rule_name}-s{config.seed}")
+    with shown_in_python(progress, SHOWN) as observer:
+        start_run(config, folder, observer, callbacks, Given(given_rule, source, network))
+    return Run(folder, None if isinstance(env, str) else env, given_rule, network)
+
+
+def discover(
+    out: str | Path | None = None,
+    *,
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+    **settings: Any,
+) -> Discovery:
+    """Discover a rule in a new run folder.
+
+    At the end fresh agents of `eval_steps` updates try the rule. The folder then has
+    `rule.safetensors`, the newest rule, and `best_rule.safetensors`, the one whose fresh agents did
+    best: both can be trained with.
+
+    Args:
+      out: the run folder, which must not hold a run yet; by default a new one under `runs/`.
+      callbacks, progress: as for `train`.
+      **settings: fields of `DiscoverConfig` by their flat names.
+
+    Returns:
+      The run, which reads like the dictionary in its `result.json`, and has the rule.
+    """
+    config = DiscoverConfig.from_json(settings)
+    folder = Path(out) if out is not None else new_folder(f"discover-s{config.seed}")
+    with shown_in_python(progress, SHOWN_OF_DISCOVERY) as observer:
+        start_discovery(config, folder, observer, callbacks)
+    return Discovery(folder)
+
+
+def load_run(
+    folder: str | Path,
+    env: AnyEnvironment | None = None,
+    rule: UpdateRule | None = None,
+    network: nn.Module | None = None,
+) -> Run | Discovery:
+    """A run that was made before, by Python or on the command line.
+
+    Args:
+      folder: its folder.
+      env, rule, network: what was handed to `train` as an object, if the run is to be resumed or
+        evaluated.
+    """
+    if run_kind(Path(folder)) == "discover":
+        return Discovery(folder)
+    run = Run(folder, env, rule, network)
+    _ = run.config  # Says what is wrong if it is no run.
+    return run
+
+
+def new_folder(name: str) -> Path:
+    """A folder under `runs/` that no other run has."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{file_name(name)}-{stamp}-{secrets.token_hex(2)}"

@@ -1,6 +1,7 @@
 """One update: experience in, a better agent out. The same step serves training and discovery.
 
 Everything is a tensor and nothing leaves the device: no value is read back to decide anything.
+docs/symbols.md has the symbols and their names here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from discorl.errors import DiscorlError
 from discorl.gradients import leaves, vector_jacobian
 from discorl.layers import Params
 from discorl.optim import AdamState, ClippedAdam, apply_updates, global_norm
-from discorl.rollout import AgentOutputs, Rollout, TakenOutputs
+from discorl.outputs import AgentOutputs, TakenOutputs
+from discorl.rollout import Rollout
 from discorl.rules.base import Metrics, UpdateRule
 from discorl.tree import flatten, tree_map
 
@@ -65,14 +67,24 @@ class Learner:
     def step(
         self, state: LearnerState, rollout: Rollout, differentiable: bool = False
     ) -> tuple[LearnerState, Metrics]:
-        """`learner_step` for this learner."""
+        """Move the agent towards the rule's targets on one batch of trajectories.
+
+        Args:
+          state: the agent before.
+          rollout: L = T + 1 stored steps of B trajectories.
+          differentiable: keep the graph, so that the new state can be differentiated with
+            respect to the old one and the rule's parameters.
+
+        Returns:
+          The agent after, and scalar metrics.
+        """
         update = self.update(state, rollout, differentiable)
         return update.state, update.metrics
 
     def update(
         self, state: LearnerState, rollout: Rollout, differentiable: bool = False
     ) -> LearnerUpdate:
-        """`learner_update` for this learner."""
+        """`step`, and all that it computed on the way."""
         return learner_update(
             state,
             rollout,
@@ -97,32 +109,6 @@ class Learner:
         return torch.compile(self.step, dynamic=False, fullgraph=True)
 
 
-def learner_step(
-    state: LearnerState,
-    rollout: Rollout,
-    rule: UpdateRule,
-    agent: Agent,
-    optimiser: ClippedAdam,
-    differentiable: bool = False,
-) -> tuple[LearnerState, Metrics]:
-    """Move the agent towards the rule's targets on one batch of trajectories.
-
-    Args:
-      state: the agent before.
-      rollout: L = T + 1 stored steps of B trajectories.
-      rule: hands out targets and losses.
-      agent: the network's functions.
-      optimiser: turns gradients into updates.
-      differentiable: keep the graph, so that the new state can be differentiated with respect
-        to the old one and the rule's parameters.
-
-    Returns:
-      The agent after, and scalar metrics.
-    """
-    update = learner_update(state, rollout, rule, agent, optimiser, differentiable)
-    return update.state, update.metrics
-
-
 @dataclass(frozen=True)
 class LearnerUpdate:
     """A learner step with its insides, for those who look closer."""
@@ -145,7 +131,7 @@ def learner_update(
     differentiable: bool = False,
     learn_first_steps: bool = False,
 ) -> LearnerUpdate:
-    """`learner_step`, and all that it computed on the way."""
+    """See `Learner.update`."""
     carries = differentiable and any(p.requires_grad for p in state.params.values())
     params = state.params if carries else leaves(state.params)
     outputs, taken = agent.learn(params, rollout.inputs(), rollout.actions[:-1], carries)

@@ -12,8 +12,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from discorl.envs.base import ArraySpec, ObservationSpec, spec_entries
-from discorl.rollout import Observation, Rollout
+from discorl.observations import (
+    ArraySpec,
+    Observation,
+    ObservationSpec,
+    observation_leaves,
+    spec_entries,
+)
+from discorl.rollout import Rollout
 from discorl.tree import flatten, stack, tree_map, unflatten
 
 
@@ -28,6 +34,18 @@ class ReplaySpec:
     """Whether steps say that they are an episode's last: see `Rollout.final`."""
     memory: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """What the agent remembers before a trajectory: name -> shape."""
+
+    @classmethod
+    def of(cls, rollout: Rollout, reward_dtype: torch.dtype) -> ReplaySpec:
+        """What a rollout's steps look like."""
+
+        def spec(leaf: Tensor) -> ArraySpec:
+            return ArraySpec(tuple(leaf.shape[2:]), leaf.dtype)
+
+        leaves = {k: spec(v) for k, v in observation_leaves(rollout.observations).items()}
+        plain = isinstance(rollout.observations, Tensor)
+        observation = leaves["observations"] if plain else leaves
+        return cls(observation, rollout.num_actions, reward_dtype, rollout.final is not None)
 
     def bytes_per_step(self) -> int:
         """Memory of one step of one trajectory, the agent's memory apart."""

@@ -1,22 +1,71 @@
-"""What flows from actor to learner, and what the agent's network gives: time-major tensors.
+"""From an environment's steps to what a learner reads: where episodes end is decided here alone.
 
-Notation: L stored steps hold T = L - 1 transitions; B trajectories; A actions.
+Notation: L stored steps hold T = L - 1 transitions; B trajectories; A actions. `rollout_length` is
+L wherever a rollout's length is spoken of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from discorl.values.distributions import lookup
-from discorl.values.returns import check_shape
+from discorl.observations import Observation, observation_leaves
+from discorl.shapes import check_integers, check_prefix, check_shape
+from discorl.tree import stack
 
-Observation = Tensor | dict[str, Tensor]
 Memory = dict[str, Tensor]
 """What an agent remembers of B streams: name -> [B, ...]."""
+
+
+@dataclass(frozen=True)
+class TimeStep:
+    """What B copies of an environment hand out together.
+
+    An episode's last reward comes with a step that is `terminated` or `truncated`. Most
+    environments begin the next episode in that same step: `observation` is its first one already,
+    and `last` is what the old episode ended on. Others show the old episode's last observation
+    and begin the next one a step later: that step is a `reset`.
+    """
+
+    observation: Observation
+    """[B, *shape], any dtype, or a dictionary of such: what to act on."""
+    reward: Tensor
+    """[B] float: the outcome of the action before this observation."""
+    terminated: Tensor
+    """[B] booleans: the episode ended by itself; nothing is worth anything after it."""
+    truncated: Tensor | None = None
+    """[B] booleans: the episode was cut off, by a time limit; its value goes on. None from
+    environments that never cut one off."""
+    reset: Tensor | None = None
+    """[B] booleans: this step did nothing but begin a new episode. None from environments that
+    begin it in the step that ends the old one."""
+    last: Observation | None = None
+    """[B, *shape]: `observation`, but where an episode was cut off and the next one has begun, what
+    the old one ended on. None if that is nowhere."""
+
+    @property
+    def ended(self) -> Tensor:
+        """[B] booleans: the last reward of an episode came with this step."""
+        return self.terminated if self.truncated is None else self.terminated | self.truncated
+
+    @property
+    def first(self) -> Tensor:
+        """[B] booleans: `observation` begins a new episode. Not said of an environment's reset."""
+        return self.ended if self.reset is None else self.reset
+
+    @property
+    def idle(self) -> Tensor:
+        """[B] booleans: this step was a reset and nothing else."""
+        return torch.zeros_like(self.terminated) if self.reset is None else self.reset
+
+    @property
+    def discount(self) -> Tensor:
+        """[B]: 0 where no value goes on to this step from the one before, else 1."""
+        over = self.terminated if self.reset is None else self.terminated | self.reset
+        return 1 - over.to(self.reward.dtype)
 
 
 @dataclass(frozen=True)
@@ -66,13 +115,59 @@ class Rollout:
         check_integers("actions", self.actions)
         check_shape("rewards", self.rewards, prefix)
         check_shape("discounts", self.discounts, prefix)
-        _check_prefix("logits", self.logits, prefix, dims=3)
+        check_prefix("logits", self.logits, prefix, dims=3)
         for name, leaf in observation_leaves(self.observations).items():
-            _check_prefix(name, leaf, prefix)
+            check_prefix(name, leaf, prefix)
         if self.final is not None:
             check_shape("final", self.final, prefix)
         for name, leaf in (self.memory or {}).items():
-            _check_prefix(name, leaf, (1, prefix[1]))
+            check_prefix(name, leaf, (1, prefix[1]))
+
+    @classmethod
+    def from_steps(
+        cls,
+        steps: Sequence[TimeStep],
+        actions: Sequence[Tensor],
+        logits: Sequence[Tensor],
+        memory: Memory | None = None,
+    ) -> Rollout:
+        """What was acted on, step by step.
+
+        Where an episode was cut off and the next one began in the same step, there are two
+        observations and room for one. The old episode's last one is stored, to bootstrap from; so
+        the new one's first step is not learned from. But an agent with memory must have read it.
+        Then the episode counts as cut off one step earlier, where its value is as good.
+
+        Args:
+          steps: L steps of B copies.
+          actions, logits: [B] and [B, A] for each of them.
+          memory: what the agent remembered before the first one, if it does.
+        """
+        observations = [s.observation for s in steps]
+        discounts = torch.stack([s.discount for s in steps])
+        final = None
+        if steps[0].truncated is not None:
+            final = torch.stack([torch.zeros_like(s.ended) for s in steps])
+            for t, step in enumerate(steps):
+                assert step.truncated is not None
+                if step.reset is not None:
+                    final[t] = step.ended
+                elif memory is None:
+                    observations[t] = step.observation if step.last is None else step.last
+                    final[t] = step.truncated
+                else:
+                    discounts[t] = discounts[t].masked_fill(step.truncated, 0)
+                    if t:
+                        final[t - 1] |= step.truncated
+        return cls(
+            observations=stack(observations),
+            actions=torch.stack(list(actions)),
+            rewards=torch.stack([s.reward for s in steps]),
+            discounts=discounts,
+            logits=torch.stack(list(logits)),
+            final=final,
+            memory=None if memory is None else {k: m.unsqueeze(0) for k, m in memory.items()},
+        )
 
     @property
     def num_actions(self) -> int:
@@ -82,7 +177,10 @@ class Rollout:
         """What the agent's network reads."""
         if self.memory is None:
             return self.observations
-        memory = {name: tensor[0] for name, tensor in self.memory.items()}
+        return self.window({name: tensor[0] for name, tensor in self.memory.items()})
+
+    def window(self, memory: Memory) -> Window:
+        """The rollout as a network reads it that remembered `memory` [B, ...] before it."""
         return Window(self.observations, self.firsts(), memory)
 
     def firsts(self) -> Tensor:
@@ -97,19 +195,25 @@ class Rollout:
     def transitions(self) -> Transitions:
         """The T = L - 1 transitions of the rollout, aligned for a rule."""
         terminals = self.discounts[1:] == 0
+        gaps = links = None
+        if self.final is not None:
+            gaps = self.final[:-1]
+            terminals = terminals | gaps
+            links = ~(terminals | self.final[1:])
         return Transitions(
             actions=self.actions[:-1],
             rewards=self.rewards[1:],
-            terminals=terminals if self.final is None else terminals | self.final[:-1],
+            terminals=terminals,
             behaviour_logits=self.logits[:-1],
-            final=self.final,
+            gaps=gaps,
+            linked=links,
         )
 
     def loss_mask(self, first_steps: bool = False) -> Tensor:
         """[T, B]: 1 where the step counts in the loss.
 
-        A new episode's first step does if `first_steps`. What is no transition never does: the
-        step from an episode's last observation to the next one's first.
+        A new episode's first step does if `first_steps`. The step from an episode's last
+        observation to the next one's first is no transition, and never does.
         """
         counts = self.discounts[:-1] > 0
         if first_steps:
@@ -120,6 +224,8 @@ class Rollout:
 
     def to(self, dtype: torch.dtype) -> Rollout:
         """The same rollout with its rewards, discounts and logits in another float type."""
+        if self.rewards.dtype == self.discounts.dtype == self.logits.dtype == dtype:
+            return self
         return replace(
             self,
             rewards=self.rewards.to(dtype),
@@ -130,7 +236,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Transitions:
-    """T transitions as a rule sees them."""
+    """T transitions as a rule sees them; `Rollout.transitions` makes them."""
 
     actions: Tensor
     """[T, B]: taken in state t."""
@@ -142,8 +248,11 @@ class Transitions:
     """[T, B, A]: the policy that took it."""
     advantages: Tensor | None = None
     """[T, B], given from outside for rules that estimate none (policy gradient)."""
-    final: Tensor | None = None
-    """[T + 1, B] booleans: see `Rollout.final`."""
+    gaps: Tensor | None = None
+    """[T, B] booleans: no transition, but the step from one episode to the next. None for none."""
+    linked: Tensor | None = None
+    """[T, B] booleans: the next transition goes on with the same episode. None if that is so
+    wherever this one is not terminal: no episode was cut off."""
 
     def __post_init__(self) -> None:
         if self.rewards.dim() != 2 or len(self.rewards) < 1:
@@ -152,13 +261,10 @@ class Transitions:
             )
         prefix = tuple(self.rewards.shape)
         check_integers("actions", self.actions)
-        check_shape("actions", self.actions, prefix)
-        check_shape("terminals", self.terminals, prefix)
-        _check_prefix("behaviour_logits", self.behaviour_logits, prefix, dims=3)
-        if self.advantages is not None:
-            check_shape("advantages", self.advantages, prefix)
-        if self.final is not None:
-            check_shape("final", self.final, (prefix[0] + 1, prefix[1]))
+        check_prefix("behaviour_logits", self.behaviour_logits, prefix, dims=3)
+        for name in ("actions", "terminals", "advantages", "gaps", "linked"):
+            if (tensor := getattr(self, name)) is not None:
+                check_shape(name, tensor, prefix)
 
     @property
     def continues(self) -> Tensor:
@@ -168,123 +274,12 @@ class Transitions:
     @property
     def links(self) -> Tensor:
         """[T, B]: 1 where the next transition belongs to the same episode, else 0."""
-        if self.final is None:
-            return self.continues
-        return self.continues * ~self.final[1:]
+        return self.continues if self.linked is None else self.linked.to(self.rewards.dtype)
 
     def trace_decay(self, lambda_: float) -> float | Tensor:
         """How much of what the next transition learned counts: lambda, and 0 at cuts [T, B]."""
-        return lambda_ if self.final is None else lambda_ * self.links
+        return lambda_ if self.linked is None else lambda_ * self.links
 
     def without_gaps(self, values: Tensor) -> Tensor:
         """[T, B] with zeros where there is no transition."""
-        return values if self.final is None else values.masked_fill(self.final[:-1], 0)
-
-
-@dataclass(frozen=True)
-class HeadSpec:
-    """Which heads an agent must have: name -> shape of one output."""
-
-    state: Mapping[str, tuple[int, ...]]
-    """Heads of the observation alone; always has `logits` of shape (A,)."""
-    action: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Heads for every action: their output is [A, *shape]."""
-    loss_only: frozenset[str] = frozenset()
-    """Action heads that the rule's loss reads but its targets do not."""
-    value_range: Mapping[str, float] = field(default_factory=dict)
-    """Heads that are categorical values over even bins of [-x, x] -> x."""
-
-    def for_targets(self) -> HeadSpec:
-        """The heads that the rule's targets read."""
-        action = {n: shape for n, shape in self.action.items() if n not in self.loss_only}
-        return HeadSpec(self.state, action)
-
-
-@dataclass(frozen=True)
-class AgentOutputs:
-    """The agent's heads on a stretch of time."""
-
-    state: dict[str, Tensor]
-    """Name -> [T, B, *shape]."""
-    action: dict[str, Tensor] = field(default_factory=dict)
-    """Name -> [T, B, A, *shape]."""
-
-    @property
-    def logits(self) -> Tensor:
-        """[T, B, A]: the policy head, which every agent has."""
-        return self.state["logits"]
-
-    @classmethod
-    def from_dict(cls, outputs: Mapping[str, Tensor], heads: HeadSpec) -> AgentOutputs:
-        """Sort a flat dictionary of heads into those of the state and those of each action."""
-        missing = [name for name in (*heads.state, *heads.action) if name not in outputs]
-        if missing:
-            raise ValueError(
-                f"the agent lacks the heads {missing}: it has {sorted(outputs)}, "
-                f"the rule needs {[*heads.state, *heads.action]}"
-            )
-        return cls(
-            state={name: outputs[name] for name in heads.state},
-            action={name: outputs[name] for name in heads.action},
-        )
-
-    def taken(self, actions: Tensor) -> TakenOutputs:
-        """Keep the heads of the actions taken [T, B] in the first T of T + 1 steps."""
-        return TakenOutputs(
-            state=self.state,
-            action={name: lookup(x[:-1], actions) for name, x in self.action.items()},
-        )
-
-    def check(self, heads: HeadSpec, steps: int, batch: int) -> None:
-        """Raise ValueError, naming the head, unless every head has its shape."""
-        for name, shape in heads.state.items():
-            check_shape(name, self.state.get(name), (steps, batch, *shape))
-        num_actions = self.logits.shape[-1]
-        for name, shape in heads.action.items():
-            check_shape(name, self.action.get(name), (steps, batch, num_actions, *shape))
-
-
-@dataclass(frozen=True)
-class TakenOutputs:
-    """The heads a loss reads: T + 1 steps of the state's, T steps of the taken action's.
-
-    A loss never looks at the actions not taken, so a network need not run their heads.
-    """
-
-    state: dict[str, Tensor]
-    """Name -> [T + 1, B, *shape]."""
-    action: dict[str, Tensor]
-    """Name -> [T, B, *shape]."""
-
-    @property
-    def logits(self) -> Tensor:
-        """[T + 1, B, A]: the policy head."""
-        return self.state["logits"]
-
-    def check(self, heads: HeadSpec, steps: int, batch: int) -> None:
-        """Raise ValueError, naming the head, unless every head has its shape; T = `steps`."""
-        for name, shape in heads.state.items():
-            check_shape(name, self.state.get(name), (steps + 1, batch, *shape))
-        for name, shape in heads.action.items():
-            check_shape(name, self.action.get(name), (steps, batch, *shape))
-
-
-def observation_leaves(observations: Observation) -> dict[str, Tensor]:
-    """The tensors of an observation by name; a plain tensor is called `observations`."""
-    if isinstance(observations, Tensor):
-        return {"observations": observations}
-    return observations
-
-
-def check_integers(name: str, tensor: Tensor) -> None:
-    """Raise TypeError unless the tensor holds integers."""
-    if tensor.is_floating_point() or tensor.dtype == torch.bool:
-        raise TypeError(f"{name}: expected integers, got {tensor.dtype}")
-
-
-def _check_prefix(
-    name: str, tensor: Tensor, prefix: tuple[int, ...], dims: int | None = None
-) -> None:
-    if tuple(tensor.shape[: len(prefix)]) != prefix or (dims and tensor.dim() != dims):
-        wanted = [*prefix, "A"] if dims else [*prefix, "..."]
-        raise ValueError(f"{name}: expected {wanted}, got {list(tensor.shape)}")
+        return values if self.gaps is None else values.masked_fill(self.gaps, 0)

@@ -1,12 +1,62 @@
-"""Checks that every kind of run makes of its configuration, named as its command-line flags."""
+"""Settings as frozen dataclasses: declared once, checked alike from Python, files and flags.
+
+A composed configuration is a dataclass whose fields are values or dataclasses of settings again.
+People see it flat: every name stands for one value, however deep it lies. So names are unique
+within a configuration.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any
+import math
+import numbers
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from discorl.errors import DiscorlError, UnknownNameError
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a number, or each of several, may be."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+    """The number must be above `low`, not just at least that."""
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with a value, if anything."""
+        values = value if isinstance(value, tuple) else (value,)
+        if all(self.low <= v <= self.high and not (self.above and v == self.low) for v in values):
+            return None
+        if self.above:
+            return "expected a positive number"
+        if self.high < math.inf:
+            return f"expected a number from {self.low:g} to {self.high:g}"
+        return f"expected at least {self.low:g}"
+
+
+Count = Annotated[int, Range(1)]
+Natural = Annotated[int, Range(0)]
+Positive = Annotated[float, Range(0, above=True)]
+NotNegative = Annotated[float, Range(0)]
+Share = Annotated[float, Range(0, 1)]
+Sizes = Annotated[tuple[int, ...], Range(1)]
+
+
+class FlatView:
+    """Lets the values of a composed configuration be read by their flat names."""
+
+    def __getattr__(self, name: str) -> Any:
+        for part in vars(self).values():
+            if is_dataclass(part) and not name.startswith("_") and hasattr(part, name):
+                return getattr(part, name)
+        raise AttributeError(f"{type(self).__name__} has no setting '{name}'")
 
 
 def flag(name: str) -> str:
@@ -14,17 +64,212 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def check_least(config: object, least: Mapping[str, int]) -> None:
-    """Raise DiscorlError, naming the flag, where a field is below its least value."""
-    for name, value in least.items():
-        given = getattr(config, name)
-        if given is not None and given < value:
-            raise DiscorlError(f"{flag(name)}: expected at least {value}")
+def check_fields(config: object) -> None:
+    """Bring every field of a frozen dataclass to its declared type and check its range.
+
+    To be called in `__post_init__`. Raises DiscorlError, naming the flag.
+    """
+    for name, hint in field_types(type(config)).items():
+        value = getattr(config, name)
+        try:
+            object.__setattr__(config, name, _convert(hint, value))
+        except ValueError as error:
+            raise DiscorlError(f"{flag(name)}: {error}, got {value!r}") from error
 
 
-def check_known(config: Any, values: Mapping[str, Any], kind: str) -> None:
-    """Raise DiscorlError, with suggestions, for a name that is no field of the dataclass."""
-    known = {f.name for f in fields(config)}
+def field_types(kind: Any) -> dict[str, Any]:
+    """Field of a dataclass -> its declared type, annotations included."""
+    return _field_types(kind)
+
+
+@cache
+def _field_types(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {f.name: hints[f.name] for f in fields(kind)}
+
+
+def flat_settings(config: Any) -> dict[str, Any]:
+    """Every value by its name, whatever part of the configuration it belongs to."""
+    values: dict[str, Any] = {}
+    for f in fields(config):
+        value = getattr(config, f.name)
+        values |= flat_settings(value) if is_dataclass(value) else {f.name: value}
+    return values
+
+
+def flat_types(config: Any) -> dict[str, Any]:
+    """Every value's name and its declared type."""
+    types: dict[str, Any] = {}
+    for name, hint in field_types(type(config)).items():
+        value = getattr(config, name)
+        types |= flat_types(value) if is_dataclass(value) else {name: hint}
+    return types
+
+
+def change(config: Config, values: Mapping[str, Any], kind: str = "setting") -> Config:
+    """The same configuration with some values changed, by their flat names.
+
+    Parts may also be given whole, as a dataclass or a dictionary.
+
+    Args:
+      kind: what errors call a name.
+    """
+    known = {*flat_settings(config), *(f.name for f in fields(config))}  # type: ignore[arg-type]
     for name in values:
         if name not in known:
             raise UnknownNameError(kind, name, known)
+    changed: Config = _change(config, dict(values), kind)
+    return changed
+
+
+def _change(config: Any, values: dict[str, Any], kind: str) -> Any:
+    changes: dict[str, Any] = {}
+    for f in fields(config):
+        part = getattr(config, f.name)
+        if not is_dataclass(part):
+            if f.name in values:
+                changes[f.name] = values[f.name]
+            continue
+        given = values.get(f.name)
+        own = {name: values[name] for name in flat_settings(part) if name in values}
+        if isinstance(given, Mapping):
+            part = change(part, given, kind)
+        elif given is not None:
+            part = given
+        if given is not None or own:
+            changes[f.name] = _change(part, own, kind)
+    return replace(config, **changes) if changes else config
+
+
+def split_spec(text: str) -> tuple[str, dict[str, str]]:
+    """`name:key=value,key=value` as its name and its settings.
+
+    A name may hold colons, as paths do: settings are what follows the last one, if there is an
+    equals sign in it. A comma without one belongs to the value: `torso=64,64`.
+    """
+    name, _, rest = text.rpartition(":")
+    if not name or "=" not in rest:
+        return text, {}
+    return name, split_settings(rest.split(","), text)
+
+
+def split_settings(items: Iterable[str], where: str) -> dict[str, str]:
+    """`key=value` items; one without an equals sign goes on with the value before it."""
+    pairs: dict[str, str] = {}
+    key = ""
+    for item in items:
+        name, separator, value = item.partition("=")
+        if separator:
+            key, pairs[name] = name, value
+        elif key and item:
+            pairs[key] += f",{item}"
+        elif item:
+            raise DiscorlError(f"{where}: write name=value, got '{item}'")
+    return pairs
+
+
+def parse_values(
+    types: Mapping[str, Any], texts: Mapping[str, str], where: str, hint: str = ""
+) -> dict[str, Any]:
+    """Values from their texts, by the types that are declared for their names.
+
+    Args:
+      where: what the settings belong to, for errors.
+      hint: what errors add for an unknown name.
+    """
+    values = {}
+    for name, text in texts.items():
+        if name not in types:
+            raise UnknownNameError(f"setting of {where}:", name, types, hint)
+        try:
+            values[name] = _convert(types[name], _read(types[name], text))
+        except ValueError as error:
+            raise DiscorlError(f"{where}: {name}={text or '?'}: {error}") from error
+    return values
+
+
+def guess_value(text: str) -> Any:
+    """A number, true, false, none or text: for names whose types are not known."""
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _read(hint: Any, text: str) -> Any:
+    """A text as the kind of value that is wanted, as far as that can be told."""
+    base = _base(hint)
+    if get_origin(base) is tuple:
+        return tuple(guess_value(part) for part in text.split(",") if part)
+    if base is str or (get_origin(base) is Literal):
+        return text
+    return guess_value(text)
+
+
+def _base(hint: Any) -> Any:
+    """Without annotations and without None."""
+    if get_origin(hint) is Annotated:
+        return _base(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return _base(next(part for part in get_args(hint) if part is not type(None)))
+    return hint
+
+
+def _convert(hint: Any, value: Any) -> Any:
+    """The value in its declared type; ValueError says what was expected."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        converted = _convert(arguments[0], value)
+        for rule in arguments[1:]:
+            problem = None
+            if isinstance(rule, Range) and converted is not None:
+                problem = rule.problem(converted)
+            if problem:
+                raise ValueError(problem)
+        return converted
+    if origin in (Union, UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return _convert(next(part for part in arguments if part is not type(None)), value)
+    if origin is Literal:
+        if value not in arguments:
+            raise ValueError(f"expected one of {', '.join(map(str, arguments))}")
+        return value
+    if origin is tuple:
+        return _convert_tuple(arguments, value)
+    return _convert_plain(hint, value)
+
+
+def _convert_tuple(arguments: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError("expected several values")
+    parts = tuple(value)
+    if arguments[-1] is Ellipsis:
+        return tuple(_convert(arguments[0], part) for part in parts)
+    if len(parts) != len(arguments):
+        raise ValueError(f"expected {len(arguments)} values")
+    return tuple(_convert(kind, part) for kind, part in zip(arguments, parts, strict=True))
+
+
+def _convert_plain(kind: Any, value: Any) -> Any:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if kind is bool:
+        if not isinstance(value, bool) and type(value).__name__ != "bool":  # NumPy has its own.
+            raise ValueError("expected true or false")
+        return bool(value)
+    if kind is int:
+        if not is_number or not float(value).is_integer():
+            raise ValueError("expected a whole number")
+        return int(value)
+    if kind is float:
+        if not is_number or math.isnan(value):
+            raise ValueError("expected a number")
+        return float(value)
+    if kind is str and not isinstance(value, str):
+        raise ValueError("expected a text")
+    return value

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from discorl.library.catalogue import RULES, StoredRule, cache_folders
 from discorl.rules.disco import DiscoConfig, DiscoRule
-from discorl.rules.library import RULES, StoredRule, cache_folders
 from discorl.rules.meta_network import MetaNetworkSizes
+
+# Some virtual machines announce AMX and then refuse it: half precision would end the process, or
+# break every convolution that comes after. Read at the first use, here and in child processes.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 # Machines are shared and noisy: no test asserts a time.
 settings.register_profile("discorl", deadline=None)

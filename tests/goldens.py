@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from discorl.rollout import AgentOutputs, Transitions
+from discorl.library.published import from_published, infer_sizes
+from discorl.outputs import AgentOutputs
+from discorl.rollout import Transitions
 from discorl.rules.disco import DiscoConfig, DiscoRule, DiscoState
 from discorl.rules.meta_network import MetaRNNState
-from discorl.rules.published import from_published, infer_sizes
 from discorl.values import MovingAverage
 
 DATA = Path(__file__).parent / "data"

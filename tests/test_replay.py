@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discorl.envs import make_environment
-from discorl.envs.base import ArraySpec, spec_entries
+from discorl.observations import ArraySpec, spec_entries
 from discorl.replay import Replay, ReplaySpec, concatenate, first_trajectories
 from discorl.rollout import Rollout
 from discorl.tree import flatten

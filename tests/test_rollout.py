@@ -7,14 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discorl.rollout import (
-    AgentOutputs,
-    HeadSpec,
-    Rollout,
-    TakenOutputs,
-    Transitions,
-    Window,
-)
+from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
+from discorl.rollout import Rollout, Transitions, Window
 
 HEADS = HeadSpec(
     state={"logits": (2,), "y": (3,)},

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from discorl.layers import Params
-from discorl.rollout import AgentOutputs, HeadSpec, Memory, Observation, TakenOutputs, Window
+from discorl.observations import Observation
+from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
+from discorl.rollout import Memory, Window
 
 Inputs = Observation | Window
 """Observations; for agents with memory a window, [L, B] and what went before it."""

@@ -11,8 +11,8 @@ from discorl.agents.convolutions import conv_torso, image_size, impala_torso, na
 from discorl.agents.recurrent import GRUBody, LSTMBody
 from discorl.agents.torsos import DictTorso, MLPTorso, Torso
 from discorl.agents.transformer import TransformerBody
-from discorl.envs.base import ArraySpec, ObservationSpec, spec_entries
 from discorl.errors import DiscorlError, UnknownNameError
+from discorl.observations import ArraySpec, ObservationSpec, spec_entries
 
 _CONV_SIDE = 10
 """Boards with a side below this are read as a vector."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,43 +10,21 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import UninitializedParameter
 
-from discorl.agents.heads import rule_heads
 from discorl.agents.module import (
     ModuleAgent,
     SequenceModuleAgent,
     as_heads,
-    module_agent,
-    original_module,
 )
 from discorl.agents.network import Network
 from discorl.errors import DiscorlError
 from discorl.gradients import leaves
 from discorl.layers import Params
-from discorl.rollout import Observation, Window, observation_leaves
-from discorl.rules.base import UpdateRule
+from discorl.observations import Observation, observation_leaves
+from discorl.rollout import Window
 from discorl.tree import tree_map
 
 _STEPS, _STREAMS = 3, 3
 """As much of the observations as is looked at."""
-
-
-def check_agent(
-    agent: Any,
-    observations: Observation,
-    num_actions: int,
-    rule: str | Path | UpdateRule = "disco103",
-) -> None:
-    """Raise DiscorlError, which says what to do, unless the module can learn by the rule.
-
-    Args:
-      agent: a module that returns the rule's heads; `DiscoTrainer` says of which kinds.
-      observations: [T, B, ...] as a rollout holds them; a few are enough.
-      rule: a name, a file or a rule.
-    """
-    module = original_module(require_module(agent))
-    check_parameters(module)
-    heads = module_agent(module, rule_heads(rule, num_actions))
-    check_outputs(heads, trainable(module), observations)
 
 
 def require_module(agent: Any) -> nn.Module:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from discorl.errors import DiscorlError
+from discorl.settings import Count, Natural, Positive, Sizes, check_fields
+
 BodyName = Literal["auto", "mlp", "conv", "nature", "impala"]
 MemoryName = Literal["none", "lstm", "gru", "transformer"]
 
@@ -13,34 +16,39 @@ MemoryName = Literal["none", "lstm", "gru", "transformer"]
 class NetworkConfig:
     """Sizes and initialisation; the defaults are the published network's."""
 
-    torso: tuple[int, ...] = (512, 512)
+    torso: Sizes = (512, 512)
     """Units of the fully connected layers: the MLP's, or those behind convolutions."""
     body: BodyName = "auto"
     """What reads the observation; by default an MLP for vectors, convolutions for images."""
-    channels: tuple[int, ...] = ()
+    channels: Sizes = ()
     """Channels of the convolutions; by default each body's own."""
-    blocks: int = 2
+    blocks: Natural = 2
     """Residual blocks in each section of the IMPALA body."""
     memory: MemoryName = "none"
     """What remembers earlier observations."""
-    memory_size: int = 256
+    memory_size: Count = 256
     """Cells of the LSTM or GRU, or the transformer's width."""
-    memory_window: int = 32
+    memory_window: Count = 32
     """Steps that the transformer looks back."""
-    memory_layers: int = 2
+    memory_layers: Count = 2
     """The transformer's layers."""
-    memory_heads: int = 4
+    memory_heads: Count = 4
     """The transformer's attention heads in each layer."""
     activate_torso: bool = False
     """ReLU after the torso's last layer too."""
-    model_size: int = 128
+    model_size: Count = 128
     """LSTM cells of the action-conditional model."""
-    head_hidden: int = 128
+    head_hidden: Count = 128
     """Hidden units of each action head."""
-    head_std: float = 0.01
+    head_std: Positive = 0.01
     """Initial deviation of the state heads' weights."""
-    action_head_std: float | None = None
+    action_head_std: Positive | None = None
     """Initial deviation of the action heads' last weights; by default 1 / sqrt(fan-in)."""
-    value_width: float | None = None
-    """Categorical values start as a bell of this width, in squashed units, around zero; by
-    default as good as uniform, which makes a newborn agent's values large noise."""
+    value_width: Positive | None = None
+    """Width, in squashed units, of the bell around zero that categorical values start as; by
+    default they start nearly uniform, which makes a new agent's values large noise."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not self.torso:
+            raise DiscorlError("--torso: expected one or more positive sizes")

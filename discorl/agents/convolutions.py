@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from discorl.agents.torsos import MLPTorso, Torso, redraw_layer_
-from discorl.envs.base import ArraySpec
 from discorl.errors import DiscorlError
+from discorl.observations import ArraySpec
 
 _NATURE_CHANNELS = (32, 64, 64)
 _NATURE_KERNELS = (8, 4, 3)

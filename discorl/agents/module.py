@@ -13,7 +13,9 @@ from torch.func import functional_call
 from discorl.agents.base import Inputs
 from discorl.errors import DiscorlError
 from discorl.layers import Params
-from discorl.rollout import AgentOutputs, HeadSpec, Observation, TakenOutputs, Window
+from discorl.observations import Observation
+from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
+from discorl.rollout import Window
 from discorl.tree import tree_map
 
 
@@ -117,11 +119,11 @@ def original_module(module: nn.Module) -> nn.Module:
     return original
 
 
-def as_heads(outputs: Any, dtype: torch.dtype) -> dict[str, Tensor]:
-    """A module's output as heads in one type, if it is a dictionary of tensors."""
+def as_heads(outputs: Any, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+    """A module's output as heads, in one type if said, if it is a dictionary of tensors."""
     if not isinstance(outputs, Mapping) or not all(isinstance(x, Tensor) for x in outputs.values()):
         raise DiscorlError(
             f"agent: its forward gave {type(outputs).__name__}; return a dictionary of tensors, "
             "one for each head"
         )
-    return {name: head.to(dtype) for name, head in outputs.items()}
+    return {name: head.to(dtype or head.dtype) for name, head in outputs.items()}

@@ -7,7 +7,7 @@ root, so its projection is computed once a state, and the one-hot action is a ro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import torch
@@ -17,17 +17,11 @@ from torch.func import functional_call
 from discorl.agents.base import Inputs
 from discorl.agents.bodies import make_body
 from discorl.agents.config import NetworkConfig
-from discorl.agents.torsos import MLPTorso
-from discorl.envs.base import ObservationSpec
+from discorl.agents.torsos import Body, Functional, MLPTorso, Redrawable, Remembering
 from discorl.layers import Params, initial_linear, lstm_cell
-from discorl.rollout import (
-    AgentOutputs,
-    HeadSpec,
-    Memory,
-    Observation,
-    TakenOutputs,
-    Window,
-)
+from discorl.observations import Observation, ObservationSpec
+from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
+from discorl.rollout import Memory, Window
 from discorl.tree import tree_map
 
 _LEAST_LOGIT = -10.0
@@ -45,9 +39,10 @@ class Network:
         self.heads = heads
         self.config = config or NetworkConfig()
         self.num_actions = heads.state["logits"][0]
-        self.memory_spec: dict[str, tuple[int, ...]] = dict(getattr(torso, "memory_spec", {}))
+        self.memory_spec = dict(torso.memory_spec) if isinstance(torso, Remembering) else {}
         """What the torso remembers of each stream: name -> shape; empty if nothing."""
         self._torso_names = [name for name, _ in torso.named_parameters()]
+        self._call = torso_function(torso)
 
     @classmethod
     def for_observations(
@@ -72,9 +67,8 @@ class Network:
     def init(self, generator: torch.Generator) -> dict[str, Tensor]:
         """Fresh parameters; a torso without `init_` keeps the weights it came with."""
         self.torso.to(generator.device)
-        redraw = getattr(self.torso, "init_", None)
-        if callable(redraw):
-            redraw(generator)
+        if isinstance(self.torso, Redrawable):
+            self.torso.init_(generator)
         params = {f"torso.{n}": p.detach().clone() for n, p in self.torso.named_parameters()}
         for name, (fan_in, fan_out, std) in self._layers().items():
             weights, biases = initial_linear(fan_in, fan_out, generator, std)
@@ -167,7 +161,7 @@ class Network:
 
     def _call_torso(self, params: Params, inputs: Inputs) -> Any:
         torso_params = {name: params[f"torso.{name}"] for name in self._torso_names}
-        return call_torso(self.torso, torso_params, inputs)
+        return self._call(torso_params, inputs)
 
     def _state_heads(self, params: Params, features: Tensor) -> dict[str, Tensor]:
         return {name: _linear(params, f"head.{name}", features) for name in self.heads.state}
@@ -230,12 +224,11 @@ class Network:
         return layers
 
 
-def call_torso(torso: nn.Module, params: Params, inputs: Inputs) -> Any:
-    """A torso with the given parameters; one that offers `functional` is spared the detour."""
-    functional = getattr(torso, "functional", None)
-    if callable(functional):
-        return functional(params, inputs)
-    return functional_call(torso, dict(params), (inputs,))
+def torso_function(torso: nn.Module) -> Callable[[Params, Inputs], Any]:
+    """A torso as a function of its parameters and inputs."""
+    if isinstance(torso, Functional):
+        return torso.functional
+    return lambda params, inputs: functional_call(torso, dict(params), (inputs,))
 
 
 def _one_step(tensor: Tensor) -> Tensor:
@@ -254,13 +247,12 @@ def _bell(bias: Tensor, largest: float, width: float) -> Tensor:
 
 
 def _output_size(torso: nn.Module) -> int:
-    size = getattr(torso, "output_size", None)
-    if not isinstance(size, int):
+    if not isinstance(torso, Body) or not isinstance(torso.output_size, int):
         raise ValueError(
             f"torso: {type(torso).__name__} must say the length of its output in an integer "
             "attribute `output_size`"
         )
-    return size
+    return torso.output_size
 
 
 def _numel(shape: tuple[int, ...]) -> int:

@@ -3,11 +3,45 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from discorl.layers import Params, initial_linear
+
+
+@runtime_checkable
+class Body(Protocol):
+    """What a network asks of a module that reads observations: how long its output is."""
+
+    output_size: int
+
+
+@runtime_checkable
+class Redrawable(Protocol):
+    """A body that can be born again; others keep the weights they came with."""
+
+    def init_(self, generator: torch.Generator) -> None:
+        """Redraw all weights."""
+        ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A body that reads a `Window` and gives features and its memory after it."""
+
+    memory_spec: dict[str, tuple[int, ...]]
+    """What it remembers of each stream: name -> shape."""
+
+
+@runtime_checkable
+class Functional(Protocol):
+    """A body that can be called with other parameters by itself, which is faster."""
+
+    def functional(self, params: Params, observations: Any) -> Any:
+        """`forward` with these parameters."""
+        ...
 
 
 class Torso(nn.Module, ABC):

@@ -19,9 +19,10 @@ from discorl.bench.learner import acting_loop
 from discorl.bench.machine import Stopwatch
 from discorl.envs.registry import make_environment
 from discorl.errors import DiscorlError
-from discorl.rules.library import load_rule
+from discorl.library.catalogue import load_rule
+from discorl.life.life import PHASES
 from discorl.training.presets import make_config
-from discorl.training.trainer import PHASES, Trainer
+from discorl.training.trainer import Trainer
 
 _EMULATOR = "emulator"
 
@@ -44,10 +45,11 @@ def bench_atari(game: str, num_envs: int, rule: str, rounds: int) -> dict[str, A
     }
     while trainer.train_step() is None:
         pass  # Until there is a batch to learn from.
-    trainer.seconds = dict.fromkeys(PHASES, 0.0)
+    trainer.life.seconds = dict.fromkeys(PHASES, 0.0)
     watch = Stopwatch(subjects)
     seconds = watch.run(rounds)
-    total = sum(trainer.seconds.values())
+    shares = dict(trainer.life.seconds)
+    total = sum(shares.values())
     trainer.close()
     figures: dict[str, Any] = {
         "game": game,
@@ -61,7 +63,7 @@ def bench_atari(game: str, num_envs: int, rule: str, rounds: int) -> dict[str, A
     for name in list(subjects)[1:]:
         figures[f"{name}_over_{_EMULATOR}"] = _speed_ratio(watch, name)
     for phase in PHASES:
-        figures[f"training_share_{phase}"] = trainer.seconds[phase] / total
+        figures[f"training_share_{phase}"] = shares[phase] / total
     return figures
 
 

@@ -16,11 +16,11 @@ import torch
 
 from discorl.bench.machine import MatrixProduct, Stopwatch, peak_memory, run_worker
 from discorl.bench.peer import Peer
+from discorl.life.acting import act
 from discorl.replay import concatenate
 from discorl.rollout import Rollout
 from discorl.rules.disco import DiscoRule
 from discorl.runtime import tune_process
-from discorl.training.actor import act
 from discorl.training.config import TrainConfig
 from discorl.training.trainer import Trainer
 
@@ -90,18 +90,21 @@ def _experience(rule: DiscoRule) -> tuple[Trainer, Rollout]:
     """A trainer at the published setting, and a batch of what its agent lives through."""
     trainer = Trainer(TrainConfig(rule=rule.name), rule)
     acts = acting_loop(trainer)
-    batch = [acts() for _ in range(trainer.config.batch // trainer.config.num_envs)]
+    rollouts = sum(trainer.config.life.experience.shares) // trainer.config.num_envs
+    batch = [acts() for _ in range(rollouts)]
     return trainer, concatenate(batch)
 
 
 def _replay_bytes(trainer: Trainer) -> int:
-    assert trainer.replay is not None, "the published setting replays"
-    return trainer.replay.spec.bytes_per_step()
+    replay = trainer.life.mind.replay
+    assert replay is not None, "the published setting replays"
+    return replay.spec.bytes_per_step()
 
 
 def _stepper(trainer: Trainer, batch: Rollout, compiled: bool) -> Callable[[], object]:
-    step = trainer.learner.compiled_step() if compiled else trainer.learner.step
-    state = trainer.state
+    learner = trainer.life.mind.learner
+    step = learner.compiled_step() if compiled else learner.step
+    state = trainer.life.state
 
     def run() -> float:
         nonlocal state
@@ -115,22 +118,23 @@ def acting_loop(trainer: Trainer) -> Callable[[], Rollout]:
     """One rollout a call, each going on from the one before."""
 
     def run() -> Rollout:
+        life = trainer.life
         acted = act(
-            trainer.learner.agent,
-            trainer.state.params,
-            trainer.env,
-            trainer.time_step,
+            life.mind.learner.agent,
+            life.state.params,
+            life.env,
+            life.time_step,
             trainer.config.rollout_length,
-            trainer.generator,
+            life.mind.generator,
         )
-        trainer.time_step = acted.step
+        life.time_step = acted.step
         return acted.rollout
 
     return run
 
 
 def _measure_memory(who: str, weights: Path) -> float:
-    from discorl.rules.formats import read_rule
+    from discorl.library.formats import read_rule
 
     tune_process()
     trainer, batch = _experience(read_rule(weights))

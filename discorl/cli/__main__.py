@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 
+from discorl.cli.parsing import parse_command
 from discorl.errors import DiscorlError, UnknownNameError
 
 COMMANDS = {
@@ -59,18 +59,6 @@ def _parse(name: str, args: list[str]) -> Any:
     if hasattr(command, "parse"):
         return command.parse(args)
     return parse_command(command, name, args)
-
-
-def parse_command(command: type, name: str, args: list[str], default: Any = None) -> Any:
-    """Parse arguments into a command's dataclass."""
-    options = {} if default is None else {"default": default}
-    return tyro.cli(
-        command,
-        args=args,
-        prog=f"discorl {name}",
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
-        **options,
-    )
 
 
 def print_overview() -> None:

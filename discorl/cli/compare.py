@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from discorl.cli.__main__ import parse_command
-from discorl.cli.train import refuse_changes
+from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.comparison.cells import Cell, CellResult
 from discorl.comparison.config import CompareConfig
 from discorl.comparison.report import make_table, notes
@@ -49,8 +48,7 @@ class CompareCommand:
     @classmethod
     def parse(cls, args: list[str]) -> CompareCommand:
         """Parse; a comparison that goes on keeps its own settings."""
-        plain = [a for a in args if a not in ("-h", "--help")]
-        first: CompareCommand = parse_command(cls, "compare", plain)
+        first: CompareCommand = parse_command(cls, "compare", without_help(args))
         config = CompareConfig()
         if first.resume is not None:
             config = read_comparison_config(first.resume)
@@ -58,7 +56,7 @@ class CompareCommand:
         if command.resume is not None:
             refuse_changes(command.config, config, allowed="seeds")
             if command.out is not None:
-                raise DiscorlError("--resume goes on in the comparison's own folder: drop --out")
+                raise DiscorlError("--resume stays in the comparison's own folder: drop --out")
         return command
 
     def run(self) -> int:

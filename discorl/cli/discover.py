@@ -11,28 +11,15 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from discorl.cli.__main__ import parse_command
-from discorl.cli.display import watch
-from discorl.cli.train import refuse_changes
+from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.discovery.config import DiscoverConfig
+from discorl.discovery.handle import SHOWN
 from discorl.discovery.run import read_discovery_config, resume_discovery, start_discovery
 from discorl.errors import DiscorlError
 from discorl.files import read_json
+from discorl.runs.display import watch
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
-
-_SHOWN = {
-    "population/return": "return of the population",
-    "meta/meta_loss": "meta-loss",
-    "meta/pg_loss": "policy-gradient part",
-    "meta/reg_loss": "regularising part",
-    "meta/grad_norm": "meta-gradient norm",
-    "meta/entropy": "policy entropy",
-    "population/age": "age in updates",
-    "meta/skipped": "meta-gradients skipped",
-    "eval/fresh_agents": "return of fresh agents",
-    "time/steps_per_second": "meta-steps/s",
-}
 
 
 @dataclass(frozen=True)
@@ -42,7 +29,7 @@ class DiscoverCommand:
     out: Path | None = None
     """Run folder; by default a new one under runs/."""
     resume: Path | None = None
-    """Go on with the run in this folder. Of the other flags only --meta-steps may be given."""
+    """Resume the run in this folder. Of the other flags only --meta-steps may be given."""
     config_file: Annotated[Path | None, tyro.conf.arg(aliases=["--config"])] = None
     """Take the flags' defaults from a run's config.json."""
     json: bool = False
@@ -52,8 +39,7 @@ class DiscoverCommand:
     @classmethod
     def parse(cls, args: list[str]) -> DiscoverCommand:
         """Parse, with defaults from a configuration file if one is named."""
-        plain = [a for a in args if a not in ("-h", "--help")]
-        first: DiscoverCommand = parse_command(cls, "discover", plain)
+        first: DiscoverCommand = parse_command(cls, "discover", without_help(args))
         config = DiscoverConfig()
         if first.resume is not None:
             config = read_discovery_config(first.resume)
@@ -63,14 +49,14 @@ class DiscoverCommand:
         if command.resume is not None:
             refuse_changes(command.config, config, allowed="meta_steps")
             if command.out is not None:
-                raise DiscorlError("--resume goes on in the run's own folder: drop --out")
+                raise DiscorlError("--resume stays in the run's own folder: drop --out")
         return command
 
     def run(self) -> int:
         """Discover, show it, and say how it ended."""
         tune_process()
         console = Console(stderr=self.json)
-        code, result = watch("discover", _SHOWN, self._work, console)
+        code, result = watch("discover", SHOWN, self._work, console)
         if "fresh_agents_return" in result:
             _print_result(console, result, self.json)
         return code

@@ -15,13 +15,10 @@ from rich.table import Table
 from discorl.envs.families import FAMILIES, PREFIX
 from discorl.envs.registry import list_environments
 from discorl.errors import DiscorlError
+from discorl.library.catalogue import DEFAULT_RULE
 from discorl.settings import flag
-from discorl.training.config import TrainConfig
 from discorl.training.describe import describe_environment
 from discorl.training.presets import ENVIRONMENT_PRESETS, make_config
-
-_PRESET_SHOWN = ("learning_rate", "num_envs", "rollout_length", "replay_fraction", "body", "steps")
-"""What the list tells of a kind of environments; `envs show` tells more."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class EnvsCommand:
     """List environments and families, show one, or write a picture of each."""
     env: tyro.conf.Positional[str | None] = None
     """The environment to show: any that `discorl train` takes."""
-    rule: str = TrainConfig.rule
+    rule: str = DEFAULT_RULE
     """The rule whose presets are shown."""
     json: bool = False
     """Print JSON on standard output."""
@@ -67,7 +64,7 @@ class EnvsCommand:
 
     def _draw(self) -> int:
         # Matplotlib is slow to import, and the list does not need it.
-        from discorl.envs.draw import draw_environment
+        from discorl.runs.gallery import draw_environment
 
         if self.out is None:
             raise DiscorlError("--out: expected a folder for the pictures")
@@ -98,7 +95,7 @@ def _describe_presets(rule: str) -> list[dict[str, Any]]:
     rows = []
     for preset in ENVIRONMENT_PRESETS:
         config = make_config(preset.example, rule)
-        settings = {name: getattr(config, name) for name in _PRESET_SHOWN}
+        settings = {name: getattr(config, name) for name in preset.settings}
         rows.append(
             {
                 "name": preset.pattern,
@@ -141,8 +138,13 @@ def _print_description(description: dict[str, Any]) -> None:
         table.add_row(name.replace("_", " "), shown)
     table.add_section()
     for name, value in settings.items():
-        table.add_row(flag(name), str(value))
+        table.add_row(flag(name), _flag_value(value))
     Console().print(table)
+
+
+def _flag_value(value: Any) -> str:
+    """As it is written behind a flag."""
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _number(value: float | None) -> str:

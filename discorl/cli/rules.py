@@ -16,9 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from discorl.errors import DiscorlError
-from discorl.rules.base import UpdateRule
-from discorl.rules.disco import DiscoRule
-from discorl.rules.library import (
+from discorl.library.catalogue import (
     RuleStatus,
     Source,
     fetch_rule,
@@ -27,7 +25,8 @@ from discorl.rules.library import (
     rule_statuses,
     save_rule,
 )
-from discorl.rules.published import PUBLISHED_LAYERS
+from discorl.library.published import PUBLISHED_LAYERS
+from discorl.rules.base import UpdateRule
 
 
 @dataclass(frozen=True)
@@ -129,22 +128,18 @@ class RulesCommand:
 
 def _describe(rule: UpdateRule) -> dict[str, Any]:
     """Everything `show` says, as JSON has it."""
-    config: Any = rule
-    provenance = {"origin": "code of discorl"}
-    layers: list[dict[str, Any]] = []
-    if isinstance(rule, DiscoRule):
-        config, provenance, layers = rule.config, rule.provenance, _layers(rule)
+    layers = _layers(rule) if rule.params else []
     return {
         "name": rule.name,
         "parameters": parameter_count(rule),
         "tensors": 2 * len(layers),
-        "config": asdict(config),
-        "provenance": provenance,
+        "config": asdict(rule.config),
+        "provenance": getattr(rule, "provenance", {"origin": "code of discorl"}),
         "layers": layers,
     }
 
 
-def _layers(rule: DiscoRule) -> list[dict[str, Any]]:
+def _layers(rule: UpdateRule) -> list[dict[str, Any]]:
     layers = []
     for name, published in PUBLISHED_LAYERS.items():
         weights, biases = rule.params[f"{name}.w"], rule.params[f"{name}.b"]

@@ -3,75 +3,76 @@
 from __future__ import annotations
 
 import json
-import time
-from dataclasses import asdict, dataclass, field, fields
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tyro
 from rich.console import Console
 
-from discorl.cli.__main__ import parse_command
-from discorl.cli.display import watch
-from discorl.discovery.plots import is_discovery, plot_discovery
+from discorl.api import new_folder
+from discorl.cli.parsing import parse_command, refuse_changes, without_help
+from discorl.discovery.plots import plot_discovery
 from discorl.errors import DiscorlError
+from discorl.life.life import PHASES
+from discorl.runs.display import watch
+from discorl.runs.folder import run_kind
 from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
-from discorl.settings import flag
 from discorl.training.config import TrainConfig
+from discorl.training.handle import SHOWN
 from discorl.training.presets import PresetName, make_config
 from discorl.training.run import load_trainer, read_config, resume_run, start_run
-from discorl.training.trainer import PHASES
 
-_SHOWN = {
-    "charts/episode_return": "return",
-    "rule/entropy": "entropy",
-    "losses/total_loss": "loss",
-    "losses/pi_loss": "policy loss",
-    "losses/pg_loss": "policy-gradient loss",
-    "losses/value_loss": "value loss",
-    "losses/q_loss": "value loss",
-    "eval/return_greedy": "evaluation, greedy",
-    "eval/return_sampled": "evaluation, sampled",
-    "charts/env_steps": "environment steps",
-    "time/steps_per_second": "steps/s",
-}
+
+@dataclass(frozen=True)
+class TrainFlags(TrainConfig):
+    """Settings as the command line has them: the environment stands alone."""
+
+    env: tyro.conf.Positional[str] = TrainConfig.env
+    """Environment: a name from `discorl envs list` with settings after a colon
+    (catch:rows=10,columns=7), a Gymnasium id (CartPole-v1), or module:function."""
 
 
 @dataclass(frozen=True)
 class TrainCommand:
-    """Train an agent with an update rule, or go on with a run that was stopped."""
+    """Train an agent with an update rule, or resume a run that was stopped."""
 
     out: Path | None = None
     """Run folder; by default a new one under runs/."""
     resume: Path | None = None
-    """Go on with the run in this folder. Of the other flags only --steps may be given."""
+    """Resume the run in this folder. Of the other flags only --steps may be given."""
     preset: PresetName = "default"
     """Where the other flags' defaults come from: us, or the published experiments."""
     json: bool = False
     """Print the result as JSON on standard output, everything else on standard error."""
-    config: TrainConfig = field(default_factory=TrainConfig)
+    config: TrainFlags = field(default_factory=TrainFlags)
 
     @classmethod
     def parse(cls, args: list[str]) -> TrainCommand:
         """Parse twice: environment, rule and preset decide the other flags' defaults."""
-        plain = [a for a in args if a not in ("-h", "--help")]
-        first: TrainCommand = parse_command(cls, "train", plain)
+        first: TrainCommand = parse_command(cls, "train", without_help(args))
         if first.resume is not None:
             return cls._parse_resume(args, read_config(first.resume))
         config = make_config(first.config.env, first.config.rule, first.preset)
-        command: TrainCommand = parse_command(cls, "train", args, default=cls(config=config))
+        return cls._parse_over(args, config)
+
+    @classmethod
+    def _parse_over(cls, args: list[str], config: TrainConfig) -> TrainCommand:
+        default = cls(config=TrainFlags(**vars(config)))
+        command: TrainCommand = parse_command(cls, "train", args, default=default)
         return command
 
     @classmethod
     def _parse_resume(cls, args: list[str], own: TrainConfig) -> TrainCommand:
         """A resumed run keeps its own configuration: say so rather than ignore a flag."""
-        command: TrainCommand = parse_command(cls, "train", args, default=cls(config=own))
+        command = cls._parse_over(args, own)
         refuse_changes(command.config, own, allowed="steps")
         if command.out is not None or command.preset != "default":
             raise DiscorlError(
-                "--resume goes on in the run's own folder and settings: drop --out and --preset"
+                "--resume stays in the run's own folder and settings: drop --out and --preset"
             )
         return command
 
@@ -79,7 +80,7 @@ class TrainCommand:
         """Train, show it, and say how it ended."""
         tune_process()
         console = Console(stderr=self.json)
-        code, result = watch("train", _SHOWN, self._work, console)
+        code, result = watch("train", SHOWN, self._work, console)
         if result and self.json:
             print(json.dumps(result))
         elif result:
@@ -89,14 +90,10 @@ class TrainCommand:
     def _work(self, observer: Observer) -> dict[str, Any]:
         if self.resume is not None:
             return resume_run(self.resume, self.config.steps, observer)
-        return start_run(self.config, self._folder(), observer)
-
-    def _folder(self) -> Path:
-        if self.out is not None:
-            return self.out
-        name = f"{self.config.env}-{Path(self.config.rule).stem}-s{self.config.seed}"
-        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
-        return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        config, folder = self.config, self.out
+        if folder is None:
+            folder = new_folder(f"{config.env}-{Path(config.rule).stem}-s{config.seed}")
+        return start_run(config, folder, observer)
 
 
 @dataclass(frozen=True)
@@ -115,11 +112,11 @@ class EvaluateCommand:
         if self.episodes < 1:
             raise DiscorlError("--episodes: expected at least 1")
         tune_process()
-        trainer = load_trainer(self.folder)
-        results = {
-            name: asdict(trainer.evaluate(greedy=name == "greedy", episodes=self.episodes))
-            for name in ("greedy", "sampled")
-        }
+        with closing(load_trainer(self.folder)) as trainer:
+            results = {
+                name: asdict(trainer.evaluate(greedy=name == "greedy", episodes=self.episodes))
+                for name in ("greedy", "sampled")
+            }
         if self.json:
             print(json.dumps({"step": trainer.step, **results}))
             return 0
@@ -152,7 +149,8 @@ class PlotCommand:
         """Draw and say where."""
         if not self.folders:
             raise DiscorlError("plot: name one or more run folders")
-        if self.metric == EPISODE_RETURN and all(is_discovery(f) for f in self.folders):
+        kinds = {run_kind(folder) for folder in self.folders}
+        if self.metric == EPISODE_RETURN and kinds == {"discover"}:
             plot_discovery(list(self.folders), self.out)
         else:
             curves = [read_curve(folder, self.metric) for folder in self.folders]
@@ -160,19 +158,6 @@ class PlotCommand:
         runs = "1 run" if len(self.folders) == 1 else f"{len(self.folders)} runs"
         Console().print(f"{runs} drawn in {self.out}")
         return 0
-
-
-def refuse_changes(config: Any, own: Any, allowed: str) -> None:
-    """Raise DiscorlError where a resumed run is told to differ from what it was."""
-    changed = [
-        flag(f.name)
-        for f in fields(own)
-        if f.name != allowed and getattr(config, f.name) != getattr(own, f.name)
-    ]
-    if changed:
-        raise DiscorlError(
-            f"--resume goes on with the run's own configuration: drop {', '.join(changed)}"
-        )
 
 
 def _print_result(console: Console, result: dict[str, Any]) -> None:

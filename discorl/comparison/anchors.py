@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from discorl.agents.base import Agent
-from discorl.envs.base import Environment, EnvironmentOptions
+from discorl.envs.base import Environment, EnvironmentConfig
 from discorl.envs.registry import is_external, make_environment, optimal_return
-from discorl.layers import Params
-from discorl.training.evaluation import evaluate
+from discorl.life.acting import choose
+from discorl.life.playing import evaluate_policy
+from discorl.rollout import TimeStep
 
 _COPIES, _EPISODES = 1024, 4096
 _EXTERNAL_COPIES, _EXTERNAL_EPISODES = 8, 100
@@ -34,16 +34,12 @@ class Anchors:
     """Mean return of perfect play, or a bound of it, where it is known; it is 1 of the score."""
 
 
-def measure_anchors(env: str, options: EnvironmentOptions | None = None) -> Anchors:
+def measure_anchors(env: str, config: EnvironmentConfig | None = None) -> Anchors:
     """Play random episodes, the same ones each time: thousands, or a hundred if from outside."""
     external = is_external(env)
     copies, episodes = (_EXTERNAL_COPIES, _EXTERNAL_EPISODES) if external else (_COPIES, _EPISODES)
-    with closing(make_environment(env, copies, options=options)) as environment:
-        # Evaluation asks an agent for its policy and nothing else.
-        agent = cast(Agent, _Uniform(environment))
-        play = evaluate(
-            agent, {}, environment, _SEED, greedy=False, episodes=episodes, max_steps=_MAX_STEPS
-        )
+    with closing(make_environment(env, copies, config=config)) as environment:
+        play = evaluate_policy(_Uniform(), environment, _SEED, episodes, _MAX_STEPS)
     return Anchors(
         random_return=play.mean_return,
         random_episodes=play.episodes,
@@ -54,9 +50,10 @@ def measure_anchors(env: str, options: EnvironmentOptions | None = None) -> Anch
 class _Uniform:
     """Any action is as good as any other."""
 
-    def __init__(self, env: Environment) -> None:
-        self._logits = torch.zeros(env.num_envs, env.num_actions)
+    def begin(self, env: Environment, seed: int) -> Any:
+        """See `Policy.begin`."""
+        return torch.zeros(env.num_envs, env.num_actions), torch.Generator().manual_seed(seed)
 
-    def policy(self, params: Params, observations: object) -> Tensor:
-        """[B, A] zeros."""
-        return self._logits
+    def act(self, step: TimeStep, carried: Any) -> tuple[Tensor, Any]:
+        """See `Policy.act`."""
+        return choose(*carried), carried

@@ -11,6 +11,7 @@ from typing import Any
 from discorl.comparison.peers import PeerConfig
 from discorl.errors import DiscorlError
 from discorl.files import read_json, write_json
+from discorl.runs.folder import file_name
 from discorl.training.config import TrainConfig
 
 CURVE_POINTS = 100
@@ -78,11 +79,6 @@ def read_cell(folder: Path, cell: Cell) -> CellResult | None:
         return CellResult(**values)
     except TypeError as error:
         raise DiscorlError(f"{path} is no result of a cell: delete it and go on") from error
-
-
-def file_name(text: str) -> str:
-    """The text with nothing in it that a file's name should not hold."""
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in text)
 
 
 def _path(folder: Path, cell: Cell) -> Path:

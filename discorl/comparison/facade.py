@@ -10,9 +10,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from discorl.envs.base import ArraySpec, Environment, ObservationSpec, TimeStep
-from discorl.rollout import Observation
-from discorl.training.actor import Episode
+from discorl.envs.base import Environment
+from discorl.life.episodes import Episode
+from discorl.observations import ArraySpec, Observation, ObservationSpec
+from discorl.rollout import TimeStep
 
 _LARGEST_SEED = 2**31 - 1
 
@@ -47,7 +48,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         if seed is not None or self._last is None or not bool(self._last.ended):
             begun = int(self.np_random.integers(_LARGEST_SEED)) if seed is None else seed
             self._last = self._env.reset(begun)
-        elif _waits_for_reset(self._last):
+        elif self._last.reset is not None:  # The next step begins the episode, and nothing else.
             self._last = self._env.step(torch.zeros(1, dtype=torch.int64))
         self._return, self._length = 0.0, 0
         return _array(self._last.observation), {}
@@ -60,25 +61,13 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         self._length += 1
         if ended:
             self._episodes.append(Episode(self._return, self._length))
-        cut = ended and float(step.discount) != 0
-        return _array(_outcome(step)), reward, ended and not cut, cut, {}
+        outcome = step.observation if step.last is None else step.last
+        cut = step.truncated is not None and bool(step.truncated)
+        return _array(outcome), reward, bool(step.terminated), cut, {}
 
     def close(self) -> None:
         """Free what the environment holds."""
         self._env.close()
-
-
-def _waits_for_reset(step: TimeStep) -> bool:
-    """Whether the old episode's last observation is shown, and the next step does nothing else."""
-    boundary = step.boundary
-    return boundary is not None and boundary.stored is None and bool(boundary.final)
-
-
-def _outcome(step: TimeStep) -> Observation:
-    """What the action led to: the last observation of an episode that was cut off."""
-    if step.boundary is None or step.boundary.stored is None:
-        return step.observation
-    return step.boundary.stored
 
 
 def _array(observation: Observation) -> Any:

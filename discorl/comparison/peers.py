@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from discorl.envs.base import EnvironmentOptions
-from discorl.errors import DiscorlError, UnknownNameError
+from discorl.envs.base import EnvironmentConfig
+from discorl.errors import UnknownNameError
 
 _PREFIX = "sb3/"
 
@@ -57,7 +56,7 @@ class PeerConfig:
     algorithm: str
     settings: dict[str, Any]
     """Keyword arguments of the algorithm, and `num_envs`."""
-    env_options: EnvironmentOptions = field(default_factory=EnvironmentOptions)
+    environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for results and names."""
@@ -75,30 +74,3 @@ def peer_algorithm(name: str) -> str:
     if algorithm not in DEFAULTS:
         raise UnknownNameError("algorithm", name, [_PREFIX + known for known in DEFAULTS])
     return algorithm
-
-
-def parse_peer_settings(items: Iterable[str], where: str) -> dict[str, Any]:
-    """`name=value` items -> numbers, true, false, none or text; names are checked later.
-
-    Args:
-      where: what the items belong to, for errors.
-    """
-    values = {}
-    for item in items:
-        name, separator, text = item.partition("=")
-        if not separator:
-            raise DiscorlError(f"{where}: write name=value, got '{item}'")
-        values[name] = _value(text)
-    return values
-
-
-def _value(text: str) -> Any:
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    return text

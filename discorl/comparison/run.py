@@ -21,7 +21,6 @@ from discorl.comparison.anchors import Anchors, measure_anchors
 from discorl.comparison.cells import (
     Cell,
     CellResult,
-    file_name,
     read_cell,
     write_cell,
 )
@@ -36,10 +35,9 @@ from discorl.comparison.workers import Failure, run_in_workers
 from discorl.envs.registry import make_environment
 from discorl.errors import DiscorlError
 from discorl.files import read_json, write_json
+from discorl.library.catalogue import load_rule, parameter_count, save_rule
 from discorl.rules.base import UpdateRule
-from discorl.rules.disco import DiscoRule
-from discorl.rules.library import load_rule, save_rule
-from discorl.runs.folder import CONFIG_FILE, read_settings
+from discorl.runs.folder import CONFIG_FILE, file_name, read_settings
 from discorl.runs.session import Interrupted, stop_signals
 from discorl.settings import flag
 from discorl.training.trainer import Trainer
@@ -187,7 +185,7 @@ def _cells(config: CompareConfig, folder: Path) -> list[Cell]:
 def _check(config: CompareConfig, rules: Mapping[str, UpdateRule]) -> None:
     """Raise DiscorlError for what cannot run, before anything does."""
     for env in config.envs:
-        make_environment(env, 1, options=config.env_options).close()
+        make_environment(env, 1, config=config.environment).close()
     for entrant in config.entrants():
         run = config.run_config(entrant, config.envs[0], 0)
         if isinstance(run, PeerConfig):
@@ -201,7 +199,7 @@ def _anchors(config: CompareConfig, folder: Path) -> dict[str, Anchors]:
     if (folder / CONFIG_FILE).exists():
         stored = read_json(folder / ENVIRONMENTS_FILE)
         return {env: Anchors(**stored[env]) for env in config.envs}
-    anchors = {env: measure_anchors(env, config.env_options) for env in config.envs}
+    anchors = {env: measure_anchors(env, config.environment) for env in config.envs}
     for env, anchor in anchors.items():
         if anchor.optimal_return is not None and anchor.optimal_return <= anchor.random_return:
             raise DiscorlError(f"--envs {env}: random play is perfect play, nothing to compare")
@@ -213,7 +211,7 @@ def _write_beginnings(
 ) -> None:
     """What must stay as it is now for all cells, also for those that run later."""
     for name, rule in rules.items():
-        if isinstance(rule, DiscoRule):
+        if parameter_count(rule):
             save_rule(rule, _copy(folder, list(rules), name))
     write_json(folder / ENVIRONMENTS_FILE, {env: asdict(a) for env, a in anchors.items()})
 
@@ -250,17 +248,16 @@ def _refuse_other_settings(config: CompareConfig, folder: Path) -> None:
 def _refuse_other_rules(rules: Mapping[str, UpdateRule], folder: Path) -> None:
     for name, rule in rules.items():
         path = _copy(folder, list(rules), name)
-        if isinstance(rule, DiscoRule) and path.exists() and not _is_same(rule, load_rule(path)):
+        if path.exists() and not _is_same(rule, load_rule(path)):
             raise DiscorlError(
                 f"rule {name} has changed since {folder} was begun: choose another --out, or go "
                 f"on with the rule as it was by `discorl compare --resume {folder}`"
             )
 
 
-def _is_same(rule: DiscoRule, other: UpdateRule) -> bool:
+def _is_same(rule: UpdateRule, other: UpdateRule) -> bool:
     return (
-        isinstance(other, DiscoRule)
-        and rule.config == other.config
+        rule.config == other.config
         and rule.params.keys() == other.params.keys()
         and all(torch.equal(tensor, other.params[name]) for name, tensor in rule.params.items())
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import closing
 
 import torch
@@ -11,9 +10,9 @@ from discorl.comparison.cells import CURVE_POINTS, Cell, CellResult
 from discorl.comparison.peers import PeerConfig
 from discorl.comparison.stable_baselines import run_peer
 from discorl.errors import DiscorlError
-from discorl.rules.library import load_rule
+from discorl.library.catalogue import load_rule
 from discorl.runtime import tune_process
-from discorl.training.run import check_finite
+from discorl.training.run import mean_metrics
 from discorl.training.trainer import Trainer
 
 
@@ -37,11 +36,11 @@ def _train(cell: Cell, trainer: Trainer) -> CellResult:
         rule=cell.label,
         env=cell.config.env,
         seed=cell.config.seed,
-        final_return=trainer.mean_return(),
+        final_return=trainer.life.episodes.mean_return(),
         steps=trainer.step,
         env_steps=trainer.env_steps,
-        episodes=trainer.episodes,
-        seconds=round(sum(trainer.seconds.values()), 3),
+        episodes=trainer.life.episodes.count,
+        seconds=round(sum(trainer.life.seconds.values()), 3),
         curve=curve,
         config=cell.config.to_json(),
     )
@@ -57,8 +56,8 @@ def _learn(trainer: Trainer) -> list[tuple[int, float]]:
         if metrics is not None:
             trainer.unlogged.append((trainer.step, metrics))
         if trainer.step % every == 0 or trainer.step == steps:
-            check_finite(trainer.unlogged)
+            mean_metrics(trainer.unlogged)
             trainer.unlogged = []
-            if not math.isnan(trainer.mean_return()):
-                curve.append((trainer.step, trainer.mean_return()))
+            if trainer.life.episodes.recent:
+                curve.append((trainer.step, trainer.life.episodes.mean_return()))
     return curve

@@ -20,11 +20,10 @@ from discorl.agents.convolutions import conv_torso, nature_torso
 from discorl.comparison.cells import CURVE_POINTS, Cell, CellResult
 from discorl.comparison.facade import SingleEnv
 from discorl.comparison.peers import PeerConfig
-from discorl.envs.base import ArraySpec, ObservationSpec
 from discorl.envs.registry import make_environment
 from discorl.errors import DiscorlError, UnknownNameError
-from discorl.training.actor import Episode
-from discorl.training.trainer import RECENT_EPISODES
+from discorl.life.episodes import RECENT_EPISODES, Episode
+from discorl.observations import ArraySpec, ObservationSpec
 
 _FEATURES = {"conv": 128, "nature": 512}
 """Units behind the convolutions, by body."""
@@ -129,7 +128,7 @@ def _make(config: PeerConfig, episodes: list[Episode]) -> Any:
         raise DiscorlError(f"{where}: num_envs: expected at least 1")
     _check_names(where, algorithm, settings)
     envs = [
-        make_environment(config.env, 1, options=config.env_options)  # Seeds come with the reset.
+        make_environment(config.env, 1, config=config.environment)  # Seeds come with the reset.
         for _ in range(copies)
     ]
     policy, policy_settings = _network(envs[0].observation_spec)

@@ -1,24 +1,66 @@
-"""What a discovery run is told: one flat dataclass, every field a command-line flag."""
+"""What a discovery run is told."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
 
 from discorl.agents.config import NetworkConfig
 from discorl.discovery.meta_gradient import Mode
+from discorl.discovery.meta_loss import MetaLossConfig
 from discorl.discovery.value_function import ValueConfig
 from discorl.errors import DiscorlError
+from discorl.life.config import ExperienceConfig, LearningConfig, LifeConfig, ReplayConfig
 from discorl.rules.meta_network import MetaNetworkSizes
-from discorl.settings import check_known, check_least, flag
+from discorl.runs.config import RunConfig
+from discorl.settings import (
+    Count,
+    FlatView,
+    Positive,
+    Range,
+    Sizes,
+    change,
+    check_fields,
+    flat_settings,
+)
+
+
+def _published_life() -> LifeConfig:
+    """How agents of the published notebook live."""
+    return LifeConfig(
+        experience=ExperienceConfig(32, 16, ReplayConfig(batch_size=None, replay_fraction=0.0)),
+        learning=LearningConfig(learning_rate=5e-4),
+        network=NetworkConfig(body="mlp", model_size=256, head_hidden=256),
+    )
 
 
 @dataclass(frozen=True)
-class DiscoverConfig:
+class MetaConfig:
+    """How the rule learns; the defaults are the published notebook's."""
+
+    meta_learning_rate: Positive = 5e-4
+    """The rule's learning rate."""
+    meta_learning_rate_schedule: Literal["constant", "cosine"] = "constant"
+    """Keep it, or let it fall to zero over the run along a cosine."""
+    meta_optimiser: Literal["shared", "per_agent"] = "shared"
+    """One Adam on the mean meta-gradient (the notebook), or one for each agent's meta-gradient
+    before the mean (the paper)."""
+    meta_clip: Positive | None = None
+    """Largest norm of each agent's meta-gradient; longer ones are shortened."""
+    mode: Mode = "auto"
+    """How meta-gradients are computed."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class DiscoverConfig(FlatView):
     """One discovery run, reproducible from this alone (and the rule it starts from).
 
-    The defaults are the published notebook's.
+    The defaults are the published notebook's. Settings have flat names: `num_envs` is that in
+    `discorl.discover`, in files and on the command line, and `config.num_envs` reads it.
     """
 
     envs: tuple[str, ...] = ("catch:rows=5,columns=5",)
@@ -26,165 +68,73 @@ class DiscoverConfig:
     (family:grid) every newborn agent gets another member."""
     init: str = "random"
     """The rule to start from: random, a name from `discorl rules list`, or a rule file."""
-    meta_steps: int = 800
+    meta_steps: Count = 800
     """Updates of the rule."""
     seed: int = 0
     """Fixes every random choice of the run."""
 
-    agents: int = 2
+    agents: Count = 2
     """Population size; the environments are dealt out by weight."""
-    inner_steps: int = 2
+    inner_steps: Count = 2
     """N: agent updates that a meta-gradient reaches back through."""
-    num_envs: int = 32
-    """Copies of the environment that each agent acts in: the batch of its updates."""
-    rollout_length: int = 16
-    """Stored steps of a train rollout; the validation rollout is twice as long."""
-    lifetimes: tuple[int, ...] = ()
+    lifetimes: Sizes = ()
     """Agents start anew after so many updates, drawn from these, short ones more often; by
     default they never do."""
-    replay_capacity: int = 0
-    """Trajectories each agent keeps for its train rollouts; 0 for none."""
-    replay_fraction: float = 0.5
-    """Share of a train rollout drawn from replay, if there is one."""
+    widths: Sizes = ()
+    """Units of both torso layers, in place of --torso; each agent takes one of these in turn."""
+    life: LifeConfig = field(default_factory=_published_life)
 
-    learning_rate: float = 5e-4
-    """Agents' learning rate."""
-    learn_first_steps: bool = False
-    """Let an episode's first step count in the agents' loss; in the published one it does not."""
-    widths: tuple[int, ...] = (512,)
-    """Units of the agents' torso layers; each agent takes one of these in turn."""
-    activate_torso: bool = False
-    """ReLU after the torso's last layer too."""
-    model_size: int = 256
-    """LSTM cells of the agents' action-conditional model."""
-    head_hidden: int = 256
-    """Hidden units of the agents' action heads."""
-    action_head_std: float | None = None
-    """Initial deviation of the action heads' last weights; by default 1 / sqrt(fan-in)."""
-    value_width: float | None = None
-    """Width around zero that the agents' values start with; by default nearly uniform."""
-    value_torso: tuple[int, ...] = (256, 256)
-    """Units of the value network that judges the agents."""
-    value_learning_rate: float = 1e-3
-    """Its learning rate."""
-
-    meta_learning_rate: float = 5e-4
-    """The rule's learning rate."""
-    meta_learning_rate_schedule: Literal["constant", "cosine"] = "constant"
-    """Keep it, or let it fall to zero over the run along a cosine."""
-    meta_optimiser: Literal["shared", "per_agent"] = "shared"
-    """One Adam on the mean meta-gradient (the notebook), or one for each agent's meta-gradient
-    before the mean (the paper)."""
-    meta_clip: float | None = None
-    """Largest norm of each agent's meta-gradient; longer ones are shortened."""
-    mode: Mode = "auto"
-    """How meta-gradients are computed."""
-    num_bins: int = 601
+    meta: MetaConfig = field(default_factory=MetaConfig)
+    meta_loss: MetaLossConfig = field(default_factory=MetaLossConfig)
+    value: ValueConfig = field(default_factory=ValueConfig)
+    num_bins: Annotated[int, Range(2)] = 601
     """Bins of the action values of agents that learn by a random rule."""
-    max_abs_value: float = 300.0
+    max_abs_value: Positive = 300.0
     """Range of those bins, on the squashed scale: 30 stands for about 900."""
     sizes: MetaNetworkSizes = field(default_factory=MetaNetworkSizes)
     """Sizes of a random rule."""
 
-    device: str = "cpu"
-    """Where everything is computed."""
     float64: bool = False
     """Compute in double precision, for comparisons."""
-    log_every: int = 5
-    """Meta-steps between records of metrics."""
-    eval_every: int = 200
-    """Meta-steps between evaluations of the rule on fresh agents; 0 evaluates at the end only."""
-    eval_steps: int = 1000
-    """Updates of each fresh agent."""
-    checkpoint_every: int = 50
-    """Meta-steps between checkpoints."""
-    keep_checkpoints: int = 2
-    """How many of the newest checkpoints stay."""
-    wandb: bool = False
-    """Log to Weights & Biases too."""
+    eval_steps: Count = 1000
+    """Updates of each fresh agent that the rule is evaluated on."""
+    run: RunConfig = field(
+        default_factory=lambda: RunConfig(log_every=5, eval_every=200, checkpoint_every=50)
+    )
 
     def __post_init__(self) -> None:
-        for name in ("envs", "lifetimes", "widths", "value_torso"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        check_least(self, _LEAST)
+        check_fields(self)
         if not self.envs:
             raise DiscorlError("--envs: expected one or more environments")
-        for name in ("widths", "value_torso"):
-            if not getattr(self, name) or min(getattr(self, name)) < 1:
-                raise DiscorlError(f"{flag(name)}: expected one or more positive sizes")
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise DiscorlError(f"{flag(name)}: expected a positive number")
-        if 0 < self.replay_capacity < self.num_envs:
-            raise DiscorlError(
-                f"--replay-capacity {self.replay_capacity}: expected 0, or room for one rollout "
-                f"({self.num_envs})"
-            )
         if self.lifetimes and min(self.lifetimes) < self.inner_steps:
             raise DiscorlError("--lifetimes: expected at least --inner-steps updates each")
-        if not 0 <= self.replay_fraction <= 1:
-            raise DiscorlError("--replay-fraction: expected a number from 0 to 1")
 
-    def network(self, index: int) -> NetworkConfig:
-        """The part that shapes the network of an agent."""
+    def life_of(self, index: int) -> LifeConfig:
+        """How an agent of the population lives, and any fresh agent in its place."""
+        if not self.widths:
+            return self.life
         width = self.widths[index % len(self.widths)]
-        return NetworkConfig(
-            torso=(width, width),
-            activate_torso=self.activate_torso,
-            model_size=self.model_size,
-            head_hidden=self.head_hidden,
-            action_head_std=self.action_head_std,
-            value_width=self.value_width,
-        )
-
-    @property
-    def value(self) -> ValueConfig:
-        """The part that shapes the value network."""
-        return ValueConfig(torso=self.value_torso, learning_rate=self.value_learning_rate)
+        return replace(self.life, network=replace(self.life.network, torso=(width, width)))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for `config.json`."""
-        return asdict(self)
+        """Plain values by flat name, for `config.json`."""
+        return flat_settings(self)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> DiscoverConfig:
-        """What `to_json` gave; unknown names are an error."""
-        check_known(cls, values, "discovery setting")
-        try:
-            sizes: Any = {
-                k: tuple(v) if isinstance(v, list) else v
-                for k, v in dict(values.get("sizes", {})).items()
-            }
-            return cls(**{**values, "sizes": MetaNetworkSizes(**sizes)})
-        except (TypeError, ValueError) as error:
-            raise DiscorlError(f"a setting has a value of the wrong type: {error}") from error
+        """What `to_json` gave, of this version or 0.1; unknown names are an error."""
+        return change(cls(), _upgraded(values), "discovery setting")
 
 
-_POSITIVE = (
-    "learning_rate",
-    "value_learning_rate",
-    "meta_learning_rate",
-    "meta_clip",
-    "max_abs_value",
-    "action_head_std",
-)
-_LEAST = {
-    "meta_steps": 1,
-    "agents": 1,
-    "inner_steps": 1,
-    "num_envs": 1,
-    "rollout_length": 2,
-    "replay_capacity": 0,
-    "model_size": 1,
-    "head_hidden": 1,
-    "num_bins": 2,
-    "log_every": 1,
-    "eval_every": 0,
-    "eval_steps": 1,
-    "checkpoint_every": 1,
-    "keep_checkpoints": 1,
-}
+def _upgraded(values: dict[str, Any]) -> dict[str, Any]:
+    """Version 0.1 had no batch size: replay, if there was room for any, gave a share of a batch
+    of as many trajectories as there were copies."""
+    told = {"sizes", "widths", "num_envs", "replay_capacity", "replay_fraction"}
+    if not told <= set(values) or "batch_size" in values:
+        return values
+    if values["replay_capacity"]:
+        return values | {"batch_size": values["num_envs"]}
+    return values | {"replay_capacity": 1024, "replay_fraction": 0.0}
 
 
 def deal_environments(envs: tuple[str, ...], agents: int) -> list[str]:

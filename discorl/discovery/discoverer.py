@@ -11,7 +11,7 @@ from torch import Tensor
 from discorl.discovery.config import DiscoverConfig, deal_environments
 from discorl.discovery.distributed import Group
 from discorl.discovery.member import Member
-from discorl.discovery.meta_gradient import MetaGradient
+from discorl.discovery.meta_loss import MetaGradient
 from discorl.errors import DiscorlError
 from discorl.layers import Params
 from discorl.optim import AdamState, ClippedAdam, Schedule, apply_updates, global_norm
@@ -60,7 +60,7 @@ class Discoverer:
         self.group = group or Group()
         dtype = torch.float64 if config.float64 else torch.float32
         # Copies, because tensors read from a file lie at any address: see `restore`.
-        params = {n: p.to(config.device, dtype, copy=True) for n, p in rule.params.items()}
+        params = {n: p.to(config.run.device, dtype, copy=True) for n, p in rule.params.items()}
         self.rule = rule.with_params(params)
         self.env_of = deal_environments(config.envs, config.agents)
         self.members = [
@@ -68,12 +68,17 @@ class Discoverer:
             for index, env in enumerate(self.env_of)
             if self.group.owns(index)
         ]
-        cosine = config.meta_steps if config.meta_learning_rate_schedule == "cosine" else None
+        meta = config.meta
+        cosine = config.meta_steps if meta.meta_learning_rate_schedule == "cosine" else None
         self.optimiser = ClippedAdam(
-            Schedule(config.meta_learning_rate, cosine), max_step=float("inf")
+            Schedule(meta.meta_learning_rate, cosine), max_step=float("inf")
         )
-        owners = [m.index for m in self.members] if config.meta_optimiser == "per_agent" else [-1]
-        self.optimisers = {i: self.optimiser.init(self.rule.params) for i in owners}
+        self.per_agent = meta.meta_optimiser == "per_agent"
+        self.adam = self.optimiser.init(self.rule.params)
+        """Of the mean meta-gradient; not used where every agent has its own."""
+        self.adam_of = {
+            m.index: self.optimiser.init(self.rule.params) for m in self.members if self.per_agent
+        }
         self.step = 0
         self.skipped = 0
 
@@ -83,7 +88,7 @@ class Discoverer:
             self.config.agents,
             len(AGENT_METRICS) + len(_EXTRA),
             dtype=torch.float64,
-            device=self.config.device,
+            device=self.config.run.device,
         )
         total = {name: torch.zeros_like(p) for name, p in self.rule.params.items()}
         for member in self.members:
@@ -100,14 +105,19 @@ class Discoverer:
         self.step += 1
         return self._report(table, updates)
 
+    def close(self) -> None:
+        """Free what the environments hold."""
+        for member in self.members:
+            member.close()
+
     def checkpoint(self) -> Checkpoint | None:
         """All that is needed to go on exactly from here; None except in the leading process."""
         shares = self.group.gather(self._shared_tensors())
         if shares is None:
             return None
         tensors = {f"rule/{name}": p for name, p in self.rule.params.items()}
-        if self.config.meta_optimiser == "shared":
-            tensors |= flatten({"meta_adam": self.optimisers[-1]})
+        if not self.per_agent:
+            tensors |= flatten({"meta_adam": self.adam})
         for share in shares:
             tensors |= share
         values = {"skipped": self.skipped}
@@ -120,15 +130,14 @@ class Discoverer:
         try:
             params = unflatten(dict(self.rule.params), groups["rule"])
             self.rule = self.rule.with_params(params)
-            if self.config.meta_optimiser == "shared":
-                self.optimisers[-1] = unflatten(self.optimisers[-1], groups["meta_adam"])
+            if not self.per_agent:
+                self.adam = unflatten(self.adam, groups["meta_adam"])
             for member in self.members:
                 tensors = groups[f"agent_{member.index:04d}"]
-                if self.config.meta_optimiser == "per_agent":
-                    adam = {k: tensors.pop(k) for k in list(tensors) if k.startswith("meta_adam/")}
-                    state = {k.removeprefix("meta_adam/"): v for k, v in adam.items()}
-                    self.optimisers[member.index] = unflatten(self.optimisers[member.index], state)
-                member.restore(tensors)
+                if self.per_agent:
+                    adam = split_groups(tensors)["meta_adam"]
+                    self.adam_of[member.index] = unflatten(self.adam, adam)
+                member.load_state_dict(tensors)
             self.skipped = int(checkpoint.values["skipped"])
         except (KeyError, ValueError) as error:
             raise DiscorlError(f"the checkpoint does not fit this run: {error}") from error
@@ -142,17 +151,17 @@ class Discoverer:
         norm = global_norm(result.grads)
         finite = torch.isfinite(norm)
         scale = torch.ones_like(norm)
-        if self.config.meta_clip is not None:
-            scale = (self.config.meta_clip / norm).clamp(max=1)
+        if self.config.meta.meta_clip is not None:
+            scale = (self.config.meta.meta_clip / norm).clamp(max=1)
         grads = {
             name: torch.where(finite, grad * scale, torch.zeros_like(grad))
             for name, grad in result.grads.items()
         }
-        if self.config.meta_optimiser == "shared":
+        if not self.per_agent:
             return grads, finite
-        old = self.optimisers[member.index]
+        old = self.adam_of[member.index]
         updates, new = self.optimiser.update(grads, old, self.rule.params)
-        self.optimisers[member.index] = _choose(finite, new, old)
+        self.adam_of[member.index] = _choose(finite, new, old)
         zero = torch.zeros_like(norm)
         return {name: torch.where(finite, u, zero) for name, u in updates.items()}, finite
 
@@ -163,11 +172,9 @@ class Discoverer:
             return {name: torch.zeros_like(tensor) for name, tensor in total.items()}
         count = finite.to(next(iter(total.values())).dtype)
         mean = {name: tensor / count for name, tensor in total.items()}
-        if self.config.meta_optimiser == "per_agent":
+        if self.per_agent:
             return mean
-        updates, self.optimisers[-1] = self.optimiser.update(
-            mean, self.optimisers[-1], self.rule.params
-        )
+        updates, self.adam = self.optimiser.update(mean, self.adam, self.rule.params)
         return updates
 
     def _sum_over_group(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -182,18 +189,18 @@ class Discoverer:
         }
 
     def _row(self, member: Member, result: MetaGradient, finite: Tensor) -> Tensor:
-        mean_return = member.mean_return
+        episodes = member.life.episodes
         extra = {
             "grad_norm": global_norm(result.grads),
             "finite": finite,
-            "return": 0.0 if mean_return is None else mean_return,
-            "has_return": float(mean_return is not None),
+            "return": episodes.mean_return() if episodes.recent else 0.0,
+            "has_return": float(len(episodes.recent) > 0),
             "age": member.age,
             "lives": member.lives,
             "inner_loss": result.inner_metrics["total_loss"],
         }
         values = [result.metrics[name] for name in AGENT_METRICS] + [extra[n] for n in _EXTRA]
-        device = self.config.device
+        device = self.config.run.device
         return torch.stack([torch.as_tensor(v, dtype=torch.float64, device=device) for v in values])
 
     def _report(self, table: Tensor, updates: Params) -> MetaStepReport:
@@ -212,9 +219,9 @@ class Discoverer:
         """What only this process has, on the host, by name."""
         tensors: dict[str, Tensor] = {}
         for member in self.members:
-            own: dict[str, Any] = flatten(member.tensors())
-            if self.config.meta_optimiser == "per_agent":
-                own |= flatten({"meta_adam": self.optimisers[member.index]})
+            own: dict[str, Any] = flatten(member.state_dict())
+            if self.per_agent:
+                own |= flatten({"meta_adam": self.adam_of[member.index]})
             tensors |= {f"agent_{member.index:04d}/{k}": v.cpu() for k, v in own.items()}
         return tensors
 

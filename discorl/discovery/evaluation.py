@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from contextlib import closing
+from dataclasses import dataclass
+
+import torch
 
 from discorl.discovery.config import DiscoverConfig
-from discorl.envs.families import resolve_environment
+from discorl.discovery.member import begin_life
 from discorl.rules.disco import DiscoRule
-from discorl.training.config import TrainConfig
-from discorl.training.trainer import Trainer
 
 _SEED_OFFSET = 500_000
 """Fresh agents are none that the rule was discovered with."""
@@ -29,35 +30,29 @@ class RuleEvaluation:
     """(updates, mean return of the newest episodes)."""
 
 
-def evaluation_config(config: DiscoverConfig, env: str, seed: int) -> TrainConfig:
-    """A fresh agent lives as the population's do: same network, same way of learning."""
-    return TrainConfig(
-        env=resolve_environment(env, _SEED_OFFSET + seed),
-        rule="the rule under evaluation",
-        steps=config.eval_steps,
-        seed=_SEED_OFFSET + seed,
-        num_envs=config.num_envs,
-        rollout_length=config.rollout_length,
-        batch_size=None,
-        replay_fraction=0.0,
-        learning_rate=config.learning_rate,
-        learn_first_steps=config.learn_first_steps,
-        device=config.device,
-        **asdict(config.network(0)),
-    )
-
-
 def evaluate_rule(
-    rule: DiscoRule, config: DiscoverConfig, env: str, seed: int = 0, points: int = 50
+    rule: DiscoRule,
+    config: DiscoverConfig,
+    env: str,
+    seed: int = 0,
+    points: int = 50,
+    index: int = 0,
 ) -> RuleEvaluation:
-    """Train one fresh agent from birth with the rule held fixed."""
-    trainer = Trainer(evaluation_config(config, env, seed), rule)
+    """Train one fresh agent from birth with the rule held fixed.
+
+    It lives as the population's agent `index` does: same network, same experience, same learning.
+    """
+    seed_of_life = _SEED_OFFSET + seed
+    generator = torch.Generator(config.run.device).manual_seed(seed_of_life)
     every = max(config.eval_steps // points, 1)
     curve = []
-    for step in range(1, config.eval_steps + 1):
-        trainer.train_step()
-        if step % every == 0 or step == config.eval_steps:
-            curve.append((step, trainer.mean_return()))
+    with closing(begin_life(config, index, env, seed_of_life, rule, generator)) as life:
+        for step in range(1, config.eval_steps + 1):
+            batch = life.batch(life.act())
+            if batch is not None:
+                life.learn(batch)
+            if step % every == 0 or step == config.eval_steps:
+                curve.append((step, life.episodes.mean_return()))
     returns = [value for _, value in curve]
     return RuleEvaluation(
         env=env,

@@ -10,13 +10,13 @@ its gradient with respect to the rule. Two ways to the same number:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from discorl.discovery.meta_loss import (
+    MetaGradient,
     MetaLossConfig,
     MetaProblem,
     complete_metrics,
@@ -27,27 +27,11 @@ from discorl.discovery.mixed_mode import mixed_gradient
 from discorl.discovery.value_function import ValueFunction, ValueState
 from discorl.learner import Learner, LearnerState
 from discorl.rollout import Rollout
-from discorl.rules.disco import DiscoRule
 from discorl.tree import tree_map
 
 Mode = Literal["auto", "reverse", "mixed"]
 REVERSE_UP_TO = 4
 """`auto` takes `reverse` for so many inner updates, `mixed` for more."""
-
-
-@dataclass(frozen=True)
-class MetaGradient:
-    """What one agent has to say about the rule."""
-
-    grads: dict[str, Tensor]
-    """By the rule's parameter names."""
-    state: LearnerState
-    """The agent after its N updates."""
-    value_state: ValueState
-    metrics: dict[str, Tensor]
-    """Scalars of the meta-loss."""
-    inner_metrics: dict[str, Tensor]
-    """Scalars of the last inner update."""
 
 
 def meta_gradient(
@@ -72,26 +56,26 @@ def meta_gradient(
       mode: how the derivative is computed; the result is the same.
     """
     rule = learner.rule
-    if not isinstance(rule, DiscoRule):
+    if not rule.params:
         raise TypeError(f"rule: only discovered rules have parameters, got {type(rule).__name__}")
     if not train:
         raise ValueError("train: expected one or more rollouts")
     if mode == "auto":
         mode = "reverse" if len(train) <= REVERSE_UP_TO else "mixed"
     rule_params = {name: p.detach().requires_grad_() for name, p in rule.params.items()}
-    differentiable = replace(learner, rule=rule.with_params(rule_params))
+    differentiable = replace(learner, rule=replace(rule, params=rule_params))  # type: ignore[type-var]
     problem = MetaProblem(
         differentiable, rule_params, value_function, train, valid, config or MetaLossConfig()
     )
     state = tree_map(torch.Tensor.detach, state)
     compute = _reverse_gradient if mode == "reverse" else mixed_gradient
-    return MetaGradient(*compute(problem, state, value_state))
+    return compute(problem, state, value_state)
 
 
 def _reverse_gradient(
     problem: MetaProblem, state: LearnerState, value_state: ValueState
-) -> tuple[dict[str, Tensor], LearnerState, ValueState, dict[str, Tensor], dict[str, Tensor]]:
-    """Meta-gradients, the agent and value network after, and the metrics of both loops."""
+) -> MetaGradient:
+    """By autograd through all updates."""
     regulariser = problem.valid.rewards.new_zeros(())
     with torch.enable_grad():
         for rollout in problem.train:
@@ -109,6 +93,10 @@ def _reverse_gradient(
             allow_unused=True,
             materialize_grads=True,
         )
-    grads = dict(zip(problem.rule_params, gradients, strict=True))
-    after = tree_map(torch.Tensor.detach, state)
-    return grads, after, value_state, complete_metrics(meta_metrics, regulariser), metrics
+    return MetaGradient(
+        grads=dict(zip(problem.rule_params, gradients, strict=True)),
+        state=tree_map(torch.Tensor.detach, state),
+        value_state=value_state,
+        metrics=complete_metrics(meta_metrics, regulariser),
+        inner_metrics=metrics,
+    )

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from discorl.discovery.value_function import ValueFunction, ValueState
 from discorl.layers import Params
-from discorl.learner import Learner
+from discorl.learner import Learner, LearnerState
 from discorl.rollout import Rollout
 from discorl.rules.disco import DiscoTargets
+from discorl.settings import NotNegative, check_fields
 from discorl.values.distributions import categorical_kl, entropy, log_prob
 
 
@@ -20,14 +21,17 @@ from discorl.values.distributions import categorical_kl, entropy, log_prob
 class MetaLossConfig:
     """Weights of the meta-loss; the defaults are the published ones."""
 
-    entropy_cost: float = 0.01
+    entropy_cost: NotNegative = 0.01
     """Reward for entropy of the updated policy."""
-    prediction_entropy_cost: float = 0.001
+    prediction_entropy_cost: NotNegative = 0.001
     """Reward for entropy of the updated y and z."""
-    target_mean_cost: float = 0.001
+    target_mean_cost: NotNegative = 0.001
     """Price of policy, y and z targets whose mean logit is not zero."""
-    target_kl_cost: float = 0.01
+    target_kl_cost: NotNegative = 0.01
     """Price of policy targets that leave the target network's policy."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,21 @@ class MetaProblem:
     config: MetaLossConfig
 
 
+@dataclass(frozen=True)
+class MetaGradient:
+    """What one agent has to say about the rule."""
+
+    grads: dict[str, Tensor]
+    """By the rule's parameter names."""
+    state: LearnerState
+    """The agent after its N updates."""
+    value_state: ValueState
+    metrics: dict[str, Tensor]
+    """Scalars of the meta-loss."""
+    inner_metrics: dict[str, Tensor]
+    """Scalars of the last inner update."""
+
+
 def validation_loss(
     problem: MetaProblem, params: Params, value_state: ValueState
 ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -54,9 +73,10 @@ def validation_loss(
     logits = outputs.logits[:-1]
     with torch.no_grad():
         judgement = problem.value_function.judge(value_state, valid, outputs.logits.detach())
-    pg_loss = -log_prob(logits, actions) * judgement.normalized_advantage
-    if valid.final is not None:  # Actions on an episode's last observation do nothing.
-        pg_loss = pg_loss * ~valid.final[:-1]
+    # Actions on an episode's last observation do nothing.
+    pg_loss = valid.transitions().without_gaps(
+        -log_prob(logits, actions) * judgement.normalized_advantage
+    )
     pg_loss = pg_loss.mean()
     policy_entropy = entropy(logits).mean()
     prediction_entropy = entropy(outputs.state["y"]).mean() + entropy(outputs.action["z"]).mean()

@@ -20,6 +20,7 @@ import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
 from discorl.discovery.meta_loss import (
+    MetaGradient,
     MetaProblem,
     complete_metrics,
     target_regulariser,
@@ -53,8 +54,8 @@ class Cotangent:
 
 def mixed_gradient(
     problem: MetaProblem, state: LearnerState, value_state: ValueState
-) -> tuple[dict[str, Tensor], LearnerState, ValueState, dict[str, Tensor], dict[str, Tensor]]:
-    """Meta-gradients, the agent and value network after, and the metrics of both loops."""
+) -> MetaGradient:
+    """By one forward-mode derivative for each update, last update first."""
     states, grads = [state], []
     regulariser = problem.valid.rewards.new_zeros(())
     for rollout in problem.train:
@@ -78,7 +79,7 @@ def mixed_gradient(
         for name, grad in by_rule.items():
             meta_grads[name] += grad
     meta_metrics = complete_metrics(meta_metrics, regulariser / len(problem.train))
-    return meta_grads, final, value_state, meta_metrics, metrics
+    return MetaGradient(meta_grads, final, value_state, meta_metrics, metrics)
 
 
 def _final_cotangent(

@@ -15,11 +15,6 @@ RETURN = "population/return"
 EVALUATIONS_FILE = "evaluations.json"
 
 
-def is_discovery(folder: Path) -> bool:
-    """Whether the folder is a discovery run's."""
-    return (folder / EVALUATIONS_FILE).exists()
-
-
 def plot_discovery(folders: list[Path], path: Path) -> None:
     """Left, over meta-steps: the population, and fresh agents at the end of their lives. Right:
     the lives of the fresh agents of each run's best rule, a line for each environment."""

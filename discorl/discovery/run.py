@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -23,8 +24,8 @@ from discorl.discovery.evaluation import evaluate_rule
 from discorl.discovery.plots import EVALUATIONS_FILE, RETURN, plot_discovery
 from discorl.errors import DiscorlError
 from discorl.files import read_json, write_json
+from discorl.library.catalogue import load_rule, require_discovered, save_rule
 from discorl.rules.disco import DiscoConfig, DiscoRule
-from discorl.rules.library import load_rule, save_rule
 from discorl.runs.checkpoint import Checkpoint, load_latest, save_checkpoint
 from discorl.runs.folder import (
     CHECKPOINTS,
@@ -36,34 +37,48 @@ from discorl.runs.folder import (
     refuse_existing,
 )
 from discorl.runs.metrics import MetricsWriter
-from discorl.runs.session import Interrupted, Observer, Progress, stop_signals
+from discorl.runs.session import (
+    Callback,
+    Interrupted,
+    Observer,
+    Progress,
+    Silent,
+    seen_enough,
+    stop_signals,
+)
 
 BEST_FILE = "best_rule.safetensors"
 
 
 def start_discovery(
-    config: DiscoverConfig, folder: Path, observer: Observer | None = None
+    config: DiscoverConfig,
+    folder: Path,
+    observer: Observer | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Discover a rule in a new folder and return what `result.json` holds."""
-    with join_group(config.device) as group:
+    with join_group(config.run.device) as group:
         refuse_existing(folder, "discover")
         discoverer = Discoverer(config, initial_rule(config), group)
         group.wait()  # Nobody may find the folder that the leading process now makes.
         if group.leads:
             write_json(folder / CONFIG_FILE, config.to_json())
-        return _Run(discoverer, folder, observer).run()
+        return _Run(discoverer, folder, observer, callbacks).run()
 
 
 def resume_discovery(
-    folder: Path, meta_steps: int | None = None, observer: Observer | None = None
+    folder: Path,
+    meta_steps: int | None = None,
+    observer: Observer | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
-    """Go on with a run from its newest whole checkpoint, on any number of processes."""
+    """Resume a run from its newest whole checkpoint, on any number of processes."""
     config = read_discovery_config(folder)
     if meta_steps is not None and meta_steps != config.meta_steps:
-        if config.meta_learning_rate_schedule != "constant":
+        if config.meta.meta_learning_rate_schedule != "constant":
             raise DiscorlError("--meta-steps: a run with a schedule cannot be extended")
         config = replace(config, meta_steps=meta_steps)
-    with join_group(config.device) as group:
+    with join_group(config.run.device) as group:
         checkpoint = load_latest(folder / CHECKPOINTS)
         discoverer = Discoverer(config, _rule_of_run(folder, config, checkpoint), group)
         if checkpoint is not None:
@@ -71,7 +86,7 @@ def resume_discovery(
         group.wait()
         if group.leads:
             write_json(folder / CONFIG_FILE, config.to_json())
-        return _Run(discoverer, folder, observer).run()
+        return _Run(discoverer, folder, observer, callbacks).run()
 
 
 def read_discovery_config(folder: Path) -> DiscoverConfig:
@@ -86,90 +101,99 @@ def initial_rule(config: DiscoverConfig) -> DiscoRule:
             sizes=config.sizes, num_bins=config.num_bins, max_abs_value=config.max_abs_value
         )
         return DiscoRule.random(fixed, seed=config.seed)
-    rule = load_rule(config.init)
-    if not isinstance(rule, DiscoRule):
-        raise DiscorlError(f"--init {config.init}: expected a discovered rule")
-    return rule
+    return require_discovered(load_rule(config.init))
 
 
 def _rule_of_run(folder: Path, config: DiscoverConfig, checkpoint: Checkpoint | None) -> DiscoRule:
     """What a resumed run's rule looks like; the checkpoint has its parameters. Once there is one,
     the rule that the run began with may be gone."""
     if checkpoint is not None and (folder / RULE_FILE).exists():
-        rule = load_rule(folder / RULE_FILE)
-        assert isinstance(rule, DiscoRule)
-        return rule
+        return require_discovered(load_rule(folder / RULE_FILE))
     return initial_rule(config)
 
 
 class _Run:
     """The loop and its files. Only the leading process writes."""
 
-    def __init__(self, discoverer: Discoverer, folder: Path, observer: Observer | None) -> None:
+    def __init__(
+        self,
+        discoverer: Discoverer,
+        folder: Path,
+        observer: Observer | None,
+        callbacks: Sequence[Callback],
+    ) -> None:
         self.discoverer = discoverer
         self.config = discoverer.config
         self.folder = folder
         self.leads = discoverer.group.leads
-        self.observer = observer if self.leads else None
+        self.observer = (observer if self.leads else None) or Silent()
+        self.callbacks = callbacks
         self.evaluations = self._earlier_evaluations()
+        wandb = self.config.run.wandb
         self.writer = (
-            MetricsWriter(folder, discoverer.step, self.config.wandb, self.config.to_json())
+            MetricsWriter(folder, discoverer.step, wandb, self.config.to_json())
             if self.leads
             else None
         )
 
     def run(self) -> dict[str, Any]:
-        """Discover until the last meta-step."""
+        """Discover until the last meta-step, or until a callback has seen enough."""
         try:
-            if self.observer:
-                self.observer.start(self._title(), self.config.meta_steps, self._notes())
+            self.observer.start(self._title(), self.config.meta_steps, self._notes())
             with stop_signals() as stop:
                 self._loop(stop)
             return self._finish()
         finally:
+            self.discoverer.close()
             if self.writer is not None:
                 self.writer.close()
 
     def _loop(self, stop: list[int]) -> None:
-        config, discoverer = self.config, self.discoverer
+        config, run, discoverer = self.config, self.config.run, self.discoverer
         if config.init != "random" and discoverer.step == 0:
             self._evaluate()  # What it is to be better than.
         reports: list[MetaStepReport] = []
         started = time.perf_counter()
-        while discoverer.step < config.meta_steps:
+        enough = False
+        while discoverer.step < config.meta_steps and not enough:
             reports.append(discoverer.meta_step())
             step = discoverer.step
             check_finite(reports[-1], step)
             last = step == config.meta_steps
-            if step % config.log_every == 0 or last:
+            seen_enough = False
+            if step % run.log_every == 0 or last:
                 seconds = time.perf_counter() - started
-                self._log(reports, seconds)
+                seen_enough = self._log(reports, seconds)
                 reports, started = [], time.perf_counter()
-            if (config.eval_every and step % config.eval_every == 0) or last:
+            if (run.eval_every and step % run.eval_every == 0) or last:
                 self._evaluate()
                 started = time.perf_counter()
-            signum = self._agree_to_stop(stop)
-            if step % config.checkpoint_every == 0 or last or signum:
+            signum, enough = self._agree_to_stop(stop, seen_enough)
+            if step % run.checkpoint_every == 0 or last or signum or enough:
                 self._save(discoverer.checkpoint())
             if signum:
                 raise Interrupted(signum, self.folder, step)
 
-    def _agree_to_stop(self, stop: list[int]) -> int:
-        """A signal to any process stops all of them after the same step."""
-        flags = torch.tensor([stop[0] if stop else 0, len(stop[:1])], device=self.config.device)
-        total, count = self.discoverer.group.sum(flags).tolist()
-        return total // count if count else 0
+    def _agree_to_stop(self, stop: list[int], enough: bool) -> tuple[int, bool]:
+        """A signal or a callback in any process stops all of them after the same step."""
+        flags = [stop[0] if stop else 0, len(stop[:1]), int(enough)]
+        summed = self.discoverer.group.sum(torch.tensor(flags, device=self.config.run.device))
+        total, count, enoughs = summed.tolist()
+        return total // count if count else 0, enoughs > 0
 
-    def _log(self, reports: list[MetaStepReport], seconds: float) -> None:
+    def _log(self, reports: list[MetaStepReport], seconds: float) -> bool:
+        """Write a record and tell everybody; whether somebody has seen enough."""
         if self.writer is None:
-            return
+            return False
         record = summarise(reports[-1])
         record["meta/skipped"] = self.discoverer.skipped
         record["time/steps_per_second"] = len(reports) / max(seconds, 1e-9)
         record = {name: value for name, value in record.items() if math.isfinite(value)}
         self.writer.write(self.discoverer.step, record)
-        if self.observer:
-            self.observer.progress(Progress(self.discoverer.step, self.config.meta_steps, record))
+        steps = self.config.meta_steps
+        progress = Progress(self.discoverer.step, steps, record, self.folder)
+        self.observer.progress(progress)
+        return seen_enough(self.callbacks, progress)
 
     def _evaluate(self) -> None:
         """Fresh agents on each environment; the best rule so far is kept."""
@@ -179,10 +203,11 @@ class _Run:
 
     def _evaluate_alone(self) -> None:
         rule = self.discoverer.rule.to(torch.float32)
-        envs = list(dict.fromkeys(self.discoverer.env_of))
-        updates = self.config.eval_steps
-        self._say(f"evaluating the rule: {len(envs)} fresh agents, {updates:,} updates each")
-        results = [evaluate_rule(rule, self.config, env) for env in envs]
+        env_of = self.discoverer.env_of
+        envs, updates = list(dict.fromkeys(env_of)), self.config.eval_steps
+        say = self.observer.message
+        say(f"evaluating the rule: {len(envs)} fresh agents, {updates:,} updates each")
+        results = [evaluate_rule(rule, self.config, env, index=env_of.index(env)) for env in envs]
         score = math.fsum(r.final_return for r in results) / len(results)
         entry = {
             "meta_step": self.discoverer.step,
@@ -198,15 +223,12 @@ class _Run:
         record = {f"eval/{r.env}": r.final_return for r in results}
         self.writer.write(self.discoverer.step, {"eval/fresh_agents": score, **record})
         parts = ", ".join(f"{r.env} {r.final_return:.3f}" for r in results)
-        self._say(f"meta-step {self.discoverer.step}: fresh agents reach {score:.3f} ({parts})")
-
-    def _say(self, text: str) -> None:
-        if self.observer:
-            self.observer.message(text)
+        say(f"meta-step {self.discoverer.step}: fresh agents reach {score:.3f} ({parts})")
 
     def _save(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is not None:
-            save_checkpoint(self.folder / CHECKPOINTS, checkpoint, self.config.keep_checkpoints)
+            keep = self.config.run.keep_checkpoints
+            save_checkpoint(self.folder / CHECKPOINTS, checkpoint, keep)
             rule = self.discoverer.rule.to(torch.float32)
             save_rule(self._signed(rule, None), self.folder / RULE_FILE)
         self.discoverer.group.wait()
@@ -267,7 +289,7 @@ class _Run:
         if discoverer.group.size > 1:
             notes.append(f"{discoverer.group.size} processes")
         if discoverer.step:
-            notes.append(f"going on from meta-step {discoverer.step}")
+            notes.append(f"resuming from meta-step {discoverer.step}")
         return notes
 
 

@@ -6,16 +6,21 @@ not those that follow it. That is how the published rules were discovered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from discorl.agents.network import call_torso
-from discorl.agents.torsos import MLPTorso
+from discorl.agents.bodies import make_body
+from discorl.agents.config import NetworkConfig
+from discorl.agents.network import torso_function
+from discorl.agents.torsos import Body, Redrawable, Remembering
+from discorl.errors import DiscorlError
 from discorl.layers import Params, truncated_normal
+from discorl.observations import ObservationSpec
 from discorl.optim import AdamState, ClippedAdam, Schedule, apply_updates
 from discorl.rollout import Rollout
+from discorl.settings import Positive, Share, Sizes, check_fields
 from discorl.values import MovingAverage, ValueReading, importance_weights, vtrace
 from discorl.values.losses import value_loss_from_td
 from discorl.values.returns import VTraceReturns
@@ -28,14 +33,23 @@ _OUTPUT = ValueReading()
 class ValueConfig:
     """Sizes and constants; the defaults are the published ones."""
 
-    torso: tuple[int, ...] = (256, 256)
-    """Units of the MLP's layers."""
-    learning_rate: float = 1e-3
-    discount: float = 0.99
-    vtrace_lambda: float = 0.96
-    moving_average_decay: float = 0.99
-    head_std: float = 0.01
-    """Initial deviation of the last layer."""
+    value_torso: Sizes = (256, 256)
+    """Units of the fully connected layers of the value network that judges the agents."""
+    value_learning_rate: Positive = 1e-3
+    """Its learning rate."""
+    value_discount: Share = 0.99
+    """The discount of the returns that it judges by."""
+    value_lambda: Share = 0.96
+    """The trace decay of its V-trace."""
+    value_average_decay: Share = 0.99
+    """How slowly the moving averages of its advantages and TD errors follow."""
+    value_head_std: Positive = 0.01
+    """Initial deviation of its last layer's weights."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not self.value_torso:
+            raise DiscorlError("--value-torso: expected one or more positive sizes")
 
 
 @dataclass(frozen=True)
@@ -67,21 +81,43 @@ class Judgement:
 
 
 class ValueFunction:
-    """A state-value network and its update."""
+    """A state-value network and its update.
 
-    def __init__(self, observation_shape: tuple[int, ...], config: ValueConfig | None = None):
+    Args:
+      spec: what it reads.
+      network: it has the body and the memory of agents that are built so; what it remembers begins
+        anew with each rollout.
+    """
+
+    def __init__(
+        self,
+        spec: ObservationSpec,
+        config: ValueConfig | None = None,
+        network: NetworkConfig | None = None,
+    ):
         self.config = config or ValueConfig()
-        self._torso = MLPTorso(observation_shape, self.config.torso)
+        network = replace(
+            network or NetworkConfig(body="mlp"),
+            torso=self.config.value_torso,
+            activate_torso=False,
+        )
+        self._torso = make_body(spec, network)
+        self._memory_spec = (
+            self._torso.memory_spec if isinstance(self._torso, Remembering) else None
+        )
+        self._call = torso_function(self._torso)
         self._torso_names = [name for name, _ in self._torso.named_parameters()]
-        self._optimiser = ClippedAdam(Schedule(self.config.learning_rate))
+        self._optimiser = ClippedAdam(Schedule(self.config.value_learning_rate))
 
     def init(self, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> ValueState:
         """A fresh network that has seen nothing."""
         self._torso.to(generator.device)
+        assert isinstance(self._torso, Redrawable)
+        assert isinstance(self._torso, Body)
         self._torso.init_(generator)
         params = {f"torso.{n}": p.detach().clone() for n, p in self._torso.named_parameters()}
-        shape = (1, self.config.torso[-1])
-        params["head.weight"] = truncated_normal(shape, self.config.head_std, generator)
+        shape = (1, self._torso.output_size)
+        params["head.weight"] = truncated_normal(shape, self.config.value_head_std, generator)
         params["head.bias"] = torch.zeros(1, device=generator.device)
         return self.init_from({name: p.to(dtype) for name, p in params.items()})
 
@@ -100,15 +136,13 @@ class ValueFunction:
         net_out = self._forward(state.params, rollout)
         values = _READING(net_out).detach()
         rho = importance_weights(logits[:-1].detach(), rollout.logits[:-1], rollout.actions[:-1])
-        discounts = self.config.discount * rollout.discounts[:-1].to(values.dtype)
-        if (
-            rollout.final is not None
-        ):  # Judged as if it had ended there: the next step is another's.
-            discounts = discounts * ~rollout.final[:-1]
+        discounts = self.config.value_discount * rollout.discounts[:-1].to(values.dtype)
+        # Judged as if episodes had ended where they were cut: the next step is another's.
+        discounts = rollout.transitions().without_gaps(discounts)
         returns = vtrace(
-            rollout.rewards[:-1], discounts, rho, values, values, self.config.vtrace_lambda
+            rollout.rewards[:-1], discounts, rho, values, values, self.config.value_lambda
         )
-        decay = self.config.moving_average_decay
+        decay = self.config.value_average_decay
         advantage = state.advantage.update(returns.advantage, decay)
         td = state.td.update(returns.td, decay)
         return Judgement(
@@ -139,5 +173,10 @@ class ValueFunction:
 
     def _forward(self, params: Params, rollout: Rollout) -> Tensor:
         torso_params = {name: params[f"torso.{name}"] for name in self._torso_names}
-        features = call_torso(self._torso, torso_params, rollout.observations)
+        if self._memory_spec is None:
+            features = self._call(torso_params, rollout.observations)
+        else:
+            batch, head = rollout.actions.shape[1], params["head.bias"]
+            empty = {k: head.new_zeros(batch, *shape) for k, shape in self._memory_spec.items()}
+            features, _ = self._call(torso_params, rollout.window(empty))
         return torch.nn.functional.linear(features, params["head.weight"], params["head.bias"])

@@ -1,10 +1,11 @@
 """Environments: one batched, self-resetting protocol, tensor environments and their registry."""
 
-from discorl.envs.base import Environment, TimeStep
+from discorl.envs.base import Environment
 from discorl.envs.catch import Catch
 from discorl.envs.families import FAMILIES, Family, resolve_environment
 from discorl.envs.registry import list_environments, make_environment, optimal_return
 from discorl.envs.tensor import TensorEnvironment, TensorGame
+from discorl.rollout import TimeStep
 
 __all__ = [
     "FAMILIES",

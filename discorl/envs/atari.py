@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from discorl.envs.base import Environment, TimeStep
+from discorl.envs.base import Environment
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.envs.settings import parse_settings
 from discorl.errors import DiscorlError, UnknownNameError
+from discorl.rollout import TimeStep
 
 _TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}
 """ROMs of games that one player cannot play."""

@@ -14,7 +14,7 @@ import gymnasium
 import torch
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
-from discorl.envs.base import Environment
+from discorl.envs.base import Environment, EnvironmentConfig
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.envs.spaces import CheckedEnv
 from discorl.errors import DiscorlError, UnknownNameError
@@ -25,29 +25,28 @@ _EXTRAS = {"ALE": ("ale_py", "atari"), "MinAtar": ("minatar", "minatar")}
 
 def make_gymnasium(
     spec: str,
+    make: Callable[[], Any],
     num_envs: int,
     device: torch.device | str = "cpu",
-    *,
-    workers: bool = False,
-    timeout: float = 60.0,
-    discretize_actions: int = 0,
+    config: EnvironmentConfig | None = None,
 ) -> Environment:
     """Build `num_envs` copies of an environment of Gymnasium.
 
     Args:
-      spec: an id that Gymnasium knows, `CartPole-v1`; or `module:function`, where the function
-        takes no arguments and returns a `gymnasium.Env`, or a `VectorEnv` of `num_envs` copies.
-        Modules are looked for in the current directory too.
-      workers: run each copy in a process of its own.
-      timeout: seconds that a worker has for a step or a reset.
-      discretize_actions: values in each dimension of continuous actions.
+      spec: what errors call it.
+      make: returns a `gymnasium.Env`, or a `VectorEnv` of `num_envs` copies.
     """
+    config = config or EnvironmentConfig()
     if num_envs < 1:
         raise DiscorlError(f"environment '{spec}': expected at least 1 copy, got {num_envs}")
-    vector_env = _made(spec, lambda: _vectorise(spec, _find(spec), num_envs, workers))
+    vector_env = _made(spec, lambda: _vectorise(spec, make, num_envs, config.env_workers))
     try:
         return GymnasiumEnvironment(
-            vector_env, spec, device, timeout=timeout, discretize_actions=discretize_actions
+            vector_env,
+            spec,
+            device,
+            timeout=config.env_timeout,
+            discretize_actions=config.discretize_actions,
         )
     except DiscorlError:
         vector_env.close()
@@ -119,7 +118,13 @@ def _made(spec: str, make: Callable[[], Any]) -> Any:
         ) from error
 
 
-def _find(spec: str) -> Callable[[], Any]:
+def find_maker(spec: str) -> Callable[[], Any]:
+    """What makes the environment that `spec` names.
+
+    Args:
+      spec: an id that Gymnasium knows, `CartPole-v1`; or `module:function`, where the function
+        takes no arguments. Modules are looked for in the current directory too.
+    """
     module, _, function = spec.partition(":")
     if function.isidentifier():
         return _import(spec, module, function)

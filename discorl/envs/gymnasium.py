@@ -14,10 +14,10 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from torch import Tensor
 
-from discorl.envs.base import Boundary, ObservationSpec, TimeStep
 from discorl.envs.spaces import ActionWriter, ObservationReader
 from discorl.errors import DiscorlError
-from discorl.rollout import Observation, observation_leaves
+from discorl.observations import Observation, ObservationSpec, observation_leaves
+from discorl.rollout import TimeStep
 from discorl.tree import tree_map
 
 _NEXT_STEP, _SAME_STEP, _DISABLED = "NextStep", "SameStep", "Disabled"
@@ -61,6 +61,8 @@ class GymnasiumEnvironment:
             self._writer = ActionWriter(vector_env.single_action_space, discretize_actions)
         except DiscorlError as error:
             raise DiscorlError(f"environment '{name}': {error}") from error
+        self.observation_space = vector_env.single_observation_space
+        self.action_space = vector_env.single_action_space
         self.num_actions = self._writer.num_actions
         self.observation_spec: ObservationSpec = self._reader.spec
         self._workers = _limit_waiting(vector_env, timeout)
@@ -117,21 +119,21 @@ class GymnasiumEnvironment:
         observation = self._read(self._call(self._env.reset, seed=seed)[0])
         self._done = none = self._nowhere()
         reward = torch.zeros(self.num_envs, device=self._device)
-        boundary = Boundary(*(self._tensor(none) for _ in range(3)))
-        return TimeStep(observation, reward, torch.ones_like(reward), boundary)
+        reset = self._tensor(none) if self._mode == _NEXT_STEP else None
+        return TimeStep(observation, reward, self._tensor(none), self._tensor(none), reset)
 
     def _idle_resets(
         self, observation: Observation, reward: Tensor, terminated: _Flags, truncated: _Flags
     ) -> TimeStep:
         """The next step begins the new episode and does nothing else."""
-        idle, self._done = self._done, terminated | truncated
-        boundary = Boundary(
-            final=self._tensor(self._done),
-            ended=self._tensor(self._done & ~idle),
-            idle=self._tensor(idle),
+        reset, self._done = self._tensor(self._done), terminated | truncated
+        return TimeStep(
+            observation,
+            reward.masked_fill(reset, 0),
+            terminated=self._tensor(terminated) & ~reset,
+            truncated=self._tensor(truncated) & ~reset,
+            reset=reset,
         )
-        reward = reward.masked_fill(boundary.idle, 0)
-        return TimeStep(observation, reward, self._discount(terminated | idle), boundary)
 
     def _instant_resets(
         self,
@@ -145,14 +147,12 @@ class GymnasiumEnvironment:
         """The new episode has begun already: the old one's `last` observations go into `rows`."""
         cut = self._nowhere()
         cut[rows] = True
-        boundary = Boundary(
-            final=self._tensor(cut),
-            ended=self._tensor(terminated | truncated),
-            idle=self._tensor(self._nowhere()),
-            stored=_with_rows(observation, rows, last) if len(rows) else None,
-        )
         return TimeStep(
-            observation, reward, self._discount((terminated | truncated) & ~cut), boundary
+            observation,
+            reward,
+            terminated=self._tensor((terminated | truncated) & ~cut),
+            truncated=self._tensor(cut),
+            last=_with_rows(observation, rows, last) if len(rows) else None,
         )
 
     def _final_observations(
@@ -203,9 +203,6 @@ class GymnasiumEnvironment:
         if array.shape != (self.num_envs,):
             raise self._error(f"{what}: expected [{self.num_envs}], got {list(array.shape)}")
         return array
-
-    def _discount(self, ends: _Flags) -> Tensor:
-        return self._tensor(1 - ends.astype(np.float32))
 
     def _nowhere(self) -> _Flags:
         return np.zeros(self.num_envs, dtype=np.bool_)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from discorl.envs.bandit import Bandit
-from discorl.envs.base import Environment, EnvironmentOptions
+from discorl.envs.base import Environment, EnvironmentConfig
 from discorl.envs.cartpole import CartPole
 from discorl.envs.catch import Catch
 from discorl.envs.cliff import Cliff
@@ -24,6 +24,8 @@ from discorl.envs.tensor import TensorEnvironment, TensorGame
 from discorl.envs.umbrella import Umbrella
 from discorl.errors import DiscorlError, UnknownNameError
 
+GIVEN = "given:"
+"""How names of environments begin that were handed over as objects."""
 _VERSION = re.compile(r"-v\d+$")
 """How Gymnasium's ids end."""
 
@@ -65,7 +67,7 @@ def make_environment(
     spec: str,
     num_envs: int,
     device: torch.device | str = "cpu",
-    options: EnvironmentOptions | None = None,
+    config: EnvironmentConfig | None = None,
 ) -> Environment:
     """Build `num_envs` copies of the environment that `spec` names, on a device.
 
@@ -74,10 +76,10 @@ def make_environment(
         family, `family:grid` or `family:grid,seed=7`, which is drawn with seed 0 if not said. Or
         `minatar/breakout`, `ALE/Pong-v5`, any other Gymnasium id, or `module:function`, which
         makes a Gymnasium environment.
-      options: how environments from outside are run.
+      config: how environments from outside are run.
     """
     if is_external(spec):
-        return _make_external(spec, num_envs, device, options or EnvironmentOptions())
+        return _make_external(spec, num_envs, device, config or EnvironmentConfig())
     game = make_game(spec)
     try:
         return TensorEnvironment(game, num_envs, device)
@@ -94,9 +96,14 @@ def is_external(spec: str) -> bool:
 
 
 def _make_external(
-    spec: str, num_envs: int, device: torch.device | str, options: EnvironmentOptions
+    spec: str, num_envs: int, device: torch.device | str, config: EnvironmentConfig
 ) -> Environment:
     """Imported where used: simulators are slow to import and may not be installed."""
+    if spec.startswith(GIVEN):
+        raise DiscorlError(
+            f"environment '{spec}' was an object in the program that used it first: hand it over "
+            "again, with env=... in Python"
+        )
     if spec.startswith("minatar/"):
         from discorl.envs.minatar import make_minatar
 
@@ -105,16 +112,9 @@ def _make_external(
         from discorl.envs.atari import make_atari
 
         return make_atari(spec, num_envs, device)
-    from discorl.envs.external import make_gymnasium
+    from discorl.envs.external import find_maker, make_gymnasium
 
-    return make_gymnasium(
-        spec,
-        num_envs,
-        device,
-        workers=options.workers,
-        timeout=options.timeout,
-        discretize_actions=options.discretize_actions,
-    )
+    return make_gymnasium(spec, find_maker(spec), num_envs, device, config)
 
 
 def make_game(spec: str) -> TensorGame:
@@ -129,6 +129,17 @@ def make_game(spec: str) -> TensorGame:
     if name not in GAMES:
         raise UnknownNameError("environment", name, GAMES)
     return parse_settings(resolved, GAMES[name])
+
+
+def name_game(game: TensorGame) -> str:
+    """What `make_game` reads as this very game."""
+    for name, kind in GAMES.items():
+        if type(game) is kind:
+            defaults = default_settings(kind)
+            values = {key: getattr(game, key) for key in defaults}
+            text = ",".join(f"{k}={v}".lower() for k, v in values.items() if v != defaults[k])
+            return f"{name}:{text}" if text else name
+    return GIVEN + type(game).__name__
 
 
 def optimal_return(spec: str) -> float | None:

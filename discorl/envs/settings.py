@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
-from discorl.errors import DiscorlError, UnknownNameError
+from discorl.errors import DiscorlError
+from discorl.settings import field_types, parse_values, split_settings
 
 Settings = TypeVar("Settings")
 
@@ -21,30 +22,13 @@ def parse_settings(spec: str, kind: Callable[..., Settings]) -> Settings:
 
     Args:
       spec: an environment's name, with settings after a colon where wanted.
-      kind: the dataclass; its defaults say what each setting is.
+      kind: the dataclass.
     """
     name, _, text = spec.partition(":")
-    defaults, values = default_settings(kind), {}
-    for item in filter(None, text.split(",")):
-        key, separator, value = item.partition("=")
-        if key not in defaults:
-            raise UnknownNameError(f"setting of environment {name}", key, defaults)
-        if not separator:
-            raise DiscorlError(f"environment {name}: write {key}=VALUE, got '{item}'")
-        of_type = type(defaults[key])
-        try:
-            values[key] = _convert(of_type, value)
-        except ValueError as error:
-            raise DiscorlError(f"environment {name}: {item} is not {of_type.__name__}") from error
+    where = f"environment {name}"
+    texts = split_settings(text.split(","), where)
+    values = parse_values(field_types(kind), texts, where)
     try:
         return kind(**values)
     except ValueError as error:
         raise DiscorlError(f"environment '{spec}': {error}") from error
-
-
-def _convert(kind: type, value: str) -> Any:
-    if kind is not bool:
-        return kind(value)
-    if value.lower() not in ("true", "false"):
-        raise ValueError(value)
-    return value.lower() == "true"

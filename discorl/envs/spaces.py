@@ -14,9 +14,8 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from discorl.envs.base import ArraySpec, ObservationSpec
 from discorl.errors import DiscorlError
-from discorl.rollout import Observation
+from discorl.observations import ArraySpec, Observation, ObservationSpec
 
 MAX_ACTIONS = 1024
 """The most combinations of an action with several parts."""
@@ -62,6 +61,14 @@ class ObservationReader:
         """Raise DiscorlError if a single observation is not of the declared shape and type."""
         for entry in self._entries:
             entry.array(observation, batched=False)
+
+    def is_single(self, observation: Any) -> bool:
+        """Whether it is the observation of a single environment, not of several."""
+        try:
+            self.check(observation)
+        except DiscorlError:
+            return False
+        return True
 
     def _collect(self, get: Callable[[_Entry], _Array]) -> Observation:
         tensors = {entry.name: entry.tensor(get(entry)) for entry in self._entries}

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from discorl.envs.base import ArraySpec, ObservationSpec, TimeStep
+from discorl.observations import ArraySpec, ObservationSpec
+from discorl.rollout import TimeStep
 from discorl.tree import flatten, unflatten
 
 
@@ -58,7 +59,8 @@ class TensorEnvironment:
         self._generator.manual_seed(seed)
         self._state = self.game.start(self.num_envs, self._generator)
         reward = torch.zeros(self.num_envs, device=self._generator.device)
-        return TimeStep(self.game.observe(self._state), reward, torch.ones_like(reward))
+        nothing = torch.zeros_like(reward, dtype=torch.bool)
+        return TimeStep(self.game.observe(self._state), reward, nothing)
 
     def step(self, actions: Tensor) -> TimeStep:
         """See `Environment.step`."""
@@ -69,8 +71,7 @@ class TensorEnvironment:
         self._state = {
             name: torch.where(_like(terminal, old), fresh[name], old) for name, old in state.items()
         }
-        discount = 1 - terminal.to(reward.dtype)
-        return TimeStep(self.game.observe(self._state), reward, discount)
+        return TimeStep(self.game.observe(self._state), reward, terminal)
 
     def state_dict(self) -> dict[str, Tensor]:
         """See `Environment.state_dict`."""

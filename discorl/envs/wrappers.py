@@ -7,8 +7,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from discorl.envs.base import ArraySpec, Environment, ObservationSpec, TimeStep
-from discorl.rollout import Observation, observation_leaves
+from discorl.envs.base import Environment
+from discorl.observations import (
+    ArraySpec,
+    Observation,
+    ObservationSpec,
+    observation_leaves,
+)
+from discorl.rollout import TimeStep
 from discorl.tree import unflatten
 
 _EPSILON = 1e-8
@@ -125,11 +131,8 @@ class NormalizedEnvironment:
     def _normalize(self, step: TimeStep) -> TimeStep:
         if not self.frozen:
             self.moments.update(step.observation)
-        boundary = step.boundary
-        if boundary is not None and boundary.stored is not None:
-            boundary = replace(boundary, stored=self.moments.normalize(boundary.stored))
-        observation = self.moments.normalize(step.observation)
-        return replace(step, observation=observation, boundary=boundary)
+        last = None if step.last is None else self.moments.normalize(step.last)
+        return replace(step, observation=self.moments.normalize(step.observation), last=last)
 
 
 def _normalized_spec(spec: ObservationSpec) -> ObservationSpec:

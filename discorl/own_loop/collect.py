@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -12,11 +11,13 @@ from torch import Tensor, nn
 
 from discorl.agents.check import require_module
 from discorl.agents.module import ModuleAgent, as_heads, has_forward_step
-from discorl.envs.base import Environment, TimeStep
+from discorl.envs.base import Environment
 from discorl.errors import DiscorlError
 from discorl.layers import Params
-from discorl.rollout import HeadSpec, Observation, Rollout, observation_leaves
-from discorl.training.actor import act
+from discorl.life.acting import act
+from discorl.observations import Observation, batch_size
+from discorl.outputs import HeadSpec
+from discorl.rollout import Rollout, TimeStep
 from discorl.tree import tree_map
 
 StepFunction = Callable[[Any], tuple[Any, Any, Any]]
@@ -28,11 +29,16 @@ def collect_rollout(
     step_fn: StepFunction | Environment,
     obs: Any,
     state: State,
-    rollout_len: int,
+    *,
+    rollout_length: int,
     device: torch.device | str | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[Rollout, Any, State]:
-    """Take `rollout_len` steps in B environments, each with an action drawn from the policy.
+    """Store `rollout_length` steps of B environments, with actions drawn from the policy.
+
+    The last one holds the observation to bootstrap from; the action stored beside it is not taken,
+    and the next rollout begins with it. So `rollout_length - 1` steps are taken, and as many
+    transitions are stored.
 
     Args:
       agent: a module as `DiscoTrainer` takes it.
@@ -49,8 +55,7 @@ def collect_rollout(
       generator: draws the actions; by default PyTorch's own.
 
     Returns:
-      The rollout, whose `rollout_len + 1` stored steps end with the observation to bootstrap
-      from (the action stored beside it is not taken); and `obs` and `state` for the next call.
+      The rollout, and `obs` and `state` for the next call.
     """
     module = require_module(agent)
     parameter = next(module.parameters(), torch.empty(0))
@@ -59,13 +64,13 @@ def collect_rollout(
         dtype=parameter.dtype,
         flat=has_forward_step(module),
     )
-    if rollout_len < 1:
-        raise DiscorlError(f"rollout_len: expected at least 1, got {rollout_len}")
+    if rollout_length < 2:
+        raise DiscorlError(f"rollout_length: expected at least 2, got {rollout_length}")
     actor = _Actor(module, state, getattr(step_fn, "num_actions", None))
-    steps = _Steps(_stepper(step_fn, obs, reader), obs, reader, actor, rollout_len)
+    steps = _Steps(_stepper(step_fn, obs, reader), obs, reader, actor, rollout_length - 1)
     # `act` asks nothing of an environment but its step.
     env = cast(Environment, steps)
-    rollout = act(actor, {}, env, steps.step_now, rollout_len + 1, cast(Any, generator)).rollout
+    rollout = act(actor, {}, env, steps.step_now, rollout_length, cast(Any, generator)).rollout
     return rollout.to(parameter.dtype), steps.obs, steps.state
 
 
@@ -102,24 +107,24 @@ class _Reader:
         return vector
 
     def time_step(self, step: TimeStep) -> TimeStep:
-        boundary = step.boundary
-        if boundary is not None:
-            boundary = tree_map(lambda t: t.to(self.device), boundary)
-            if boundary.stored is not None:
-                boundary = replace(boundary, stored=self.observation(boundary.stored))
+        truncated, reset = (
+            None if flags is None else flags.to(self.device)
+            for flags in (step.truncated, step.reset)
+        )
         return TimeStep(
             self.observation(step.observation),
             step.reward.to(self.device),
-            step.discount.to(self.device),
-            boundary,
+            step.terminated.to(self.device),
+            truncated,
+            reset,
+            last=None if step.last is None else self.observation(step.last),
         )
 
     def first(self, obs: Any) -> TimeStep:
         """Of an observation that nothing is known to have come with."""
         observation = self.observation(obs)
-        batch = len(next(iter(observation_leaves(observation).values())))
-        reward = torch.zeros(batch, dtype=self.dtype, device=self.device)
-        return TimeStep(observation, reward, torch.ones_like(reward))
+        reward = torch.zeros(batch_size(observation), dtype=self.dtype, device=self.device)
+        return TimeStep(observation, reward, torch.zeros_like(reward, dtype=torch.bool))
 
 
 class _Actor(ModuleAgent):
@@ -221,8 +226,8 @@ def _stepper(
         observation = reader.observation(new_obs)
         batch = len(actions)
         reward = reader.vector("rewards", rewards, batch)
-        discount = 1 - (reader.vector("dones", dones, batch) != 0).to(reward.dtype)
-        return new_obs, TimeStep(observation, reward, discount)
+        done = reader.vector("dones", dones, batch) != 0
+        return new_obs, TimeStep(observation, reward, done)
 
     return from_function
 

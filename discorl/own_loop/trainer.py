@@ -12,16 +12,17 @@ from torch import Tensor, nn
 
 from discorl.agents.check import check_outputs, check_parameters, require_module, trainable
 from discorl.agents.module import SequenceModuleAgent, module_agent, original_module
-from discorl.envs.base import ArraySpec, ObservationSpec
 from discorl.errors import DiscorlError
 from discorl.learner import Learner, LearnerState
+from discorl.library.catalogue import DEFAULT_RULE, as_rule
+from discorl.life.config import ReplayConfig
+from discorl.life.mind import Mind
 from discorl.optim import ClippedAdam, Schedule
+from discorl.outputs import HeadSpec
 from discorl.replay import Replay, ReplaySpec
-from discorl.rollout import HeadSpec, Observation, Rollout
+from discorl.rollout import Rollout
 from discorl.rules.base import Metrics, UpdateRule
-from discorl.rules.disco import DiscoRule
-from discorl.rules.library import load_rule
-from discorl.tree import flatten, split_groups, tree_map, unflatten
+from discorl.tree import flatten, split_groups, tree_map
 
 
 class DiscoTrainer:
@@ -48,7 +49,7 @@ class DiscoTrainer:
     def __init__(
         self,
         agent: nn.Module,
-        rule: str | Path | UpdateRule = "disco103",
+        rule: str | Path | UpdateRule = DEFAULT_RULE,
         *,
         lr: float = 0.01,
         device: torch.device | str | None = None,
@@ -61,27 +62,42 @@ class DiscoTrainer:
     ) -> None:
         _check_settings(lr, batch_size, replay_capacity, replay_ratio)
         self.agent = agent
-        self.batch_size = batch_size
-        self.replay_capacity = replay_capacity
-        self.replay_ratio = replay_ratio
         # A compiled module acts; what was compiled learns, as its parameters are swapped there.
         self._module = original_module(require_module(agent))
         check_parameters(self._module, None if device is None else _canonical(device))
         example = next(iter(trainable(self._module).values()))
         self.device, self._dtype = example.device, example.dtype
-        self.learner = Learner(
+        learner = Learner(
             # How many actions there are is known with the first rollout.
             agent=module_agent(self._module, HeadSpec({})),
             rule=_prepare_rule(weights_path or rule, self._dtype, self.device),
             optimiser=ClippedAdam(Schedule(lr)),
             learn_first_steps=learn_first_steps,
         )
-        self.state: LearnerState = self.learner.init_from(self._current())
-        self.replay: Replay | None = None
-        """Made with the first rollout, which says how much room it takes."""
-        self.generator = torch.Generator(self.device).manual_seed(seed)
+        replayed = 0.0 if batch_size is None else 1.0
+        self._mind = Mind(
+            learner,
+            learner.init_from(self._current()),
+            ReplayConfig(batch_size, replay_capacity, replayed, replay_ratio),
+            torch.Generator(self.device).manual_seed(seed),
+        )
         self.grad_steps = 0
         self.acting_steps = 0
+
+    @property
+    def learner(self) -> Learner:
+        """Who learns, by which rule."""
+        return self._mind.learner
+
+    @property
+    def state(self) -> LearnerState:
+        """What the module knows, and what the rule and the optimiser remember of it."""
+        return self._mind.state
+
+    @property
+    def replay(self) -> Replay | None:
+        """Made with the first rollout, which says how much room it takes."""
+        return self._mind.replay
 
     def step(self, rollout: Rollout) -> Metrics:
         """Store a rollout, and learn `replay_ratio` times.
@@ -99,11 +115,11 @@ class DiscoTrainer:
             rollout = self._receive(rollout)
             metrics = {"total_loss": torch.full((), math.nan, device=self.device)}
             agent = module_agent(self._module, self.learner.agent.heads, autocast)
-            learner = replace(self.learner, agent=agent)
-            for _ in range(self.replay_ratio):
-                batch = self._batch(rollout)
+            self._mind.learner = replace(self.learner, agent=agent)
+            for _ in range(self._mind.config.replay_ratio):
+                batch = self._mind.batch(rollout)
                 if batch is not None:
-                    metrics = self._update(learner, batch)
+                    metrics = self._update(batch)
         if autocast is not None:
             # It holds the parameters rounded as they were before.
             torch.clear_autocast_cache()
@@ -114,46 +130,49 @@ class DiscoTrainer:
 
         Tensors by name, copied: for `torch.save` or safetensors.
         """
-        self.state = replace(self.state, params=self._current())
-        groups: dict[str, Any] = {
-            "learner": tree_map(_copy, self.state),
-            "generator": {"state": self.generator.get_state()},
-            "counts": {"steps": torch.tensor([self.grad_steps, self.acting_steps])},
+        self._mind.state = replace(self.state, params=self._current())
+        groups: dict[str, Any] = self._mind.state_dict() | {
+            "counts": {"steps": torch.tensor([self.grad_steps, self.acting_steps])}
         }
-        if self.replay is not None:
-            groups["replay"] = self.replay.state_dict()
-        return flatten(groups)
+        return {name: _copy(tensor) for name, tensor in flatten(groups).items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Go on exactly from what `state_dict` gave; the module's parameters are overwritten."""
-        groups = split_groups(state)
+        groups = split_groups({name: _copy(tensor) for name, tensor in state.items()})
+        before = self._mind.state, self._mind.replay
         try:
-            learner = tree_map(_copy, unflatten(self.state, groups["learner"]))
-            replay = self._restored_replay(groups["replay"]) if "replay" in groups else None
+            if "replay" in groups:
+                self._make_replay(_stored(groups["replay"]))
+            else:
+                self._mind.replay = None
             grad_steps, acting_steps = groups["counts"]["steps"].tolist()
-            self.generator.set_state(groups["generator"]["state"].cpu())
+            self._mind.load_state_dict(groups)
         except (KeyError, ValueError) as error:
+            self._mind.state, self._mind.replay = before
             raise DiscorlError(
                 f"the state does not fit this trainer, build it as the one it is from: {error}"
             ) from error
-        self._adopt(learner)
-        self.replay = replay
+        self._adopt()
         self.grad_steps, self.acting_steps = grad_steps, acting_steps
 
     def _current(self) -> dict[str, Tensor]:
         """The module's parameters as they are now: it may have been given others."""
         return {name: p.detach() for name, p in trainable(self._module).items()}
 
-    def _adopt(self, state: LearnerState) -> None:
-        """Keep a state, its parameters in the module."""
+    def _adopt(self) -> None:
+        """Put the learned parameters into the module, and go on from those."""
         with torch.no_grad():
             for name, p in trainable(self._module).items():
-                p.copy_(state.params[name])
-        self.state = replace(state, params=self._current())
+                p.copy_(self.state.params[name])
+        self._mind.state = replace(self.state, params=self._current())
 
-    def _update(self, learner: Learner, batch: Rollout) -> Metrics:
-        state, metrics = learner.step(replace(self.state, params=self._current()), batch)
-        self._adopt(state)
+    def _update(self, batch: Rollout) -> Metrics:
+        if isinstance(self.learner.agent, SequenceModuleAgent):
+            # Empty but there: then the agent is told where episodes begin.
+            batch = replace(batch, memory={})
+        self._mind.state = replace(self.state, params=self._current())
+        metrics = self._mind.learn(batch)
+        self._adopt()
         self.grad_steps += 1
         return metrics
 
@@ -174,58 +193,39 @@ class DiscoTrainer:
         if heads != self.learner.agent.heads:
             agent = module_agent(self._module, heads)
             check_outputs(agent, self._current(), rollout.observations)
-            self.learner = replace(self.learner, agent=agent)
-        if self.batch_size is not None:
-            self._store(rollout)
+            self._mind.learner = replace(self.learner, agent=agent)
+        self._store(rollout)
         self.acting_steps += 1
         return rollout
 
     def _store(self, rollout: Rollout) -> None:
         try:
             if self.replay is None:
-                self.replay = self._make_replay(rollout)
-            self.replay.add(rollout)
+                self._make_replay(rollout)
+            self._mind.store(rollout)
         except ValueError as error:
             raise DiscorlError(
                 f"replay: this rollout does not fit; all must be alike, and replay_capacity at "
                 f"least their trajectories: {error}"
             ) from error
 
-    def _batch(self, rollout: Rollout) -> Rollout | None:
-        """What to learn from now; nothing until enough is stored."""
-        if self.batch_size is not None:
-            assert self.replay is not None
-            if self.replay.size < self.batch_size:
-                return None
-            rollout = self.replay.sample(self.batch_size, self.generator)
-        if isinstance(self.learner.agent, SequenceModuleAgent):
-            # Empty but there: then the agent is told where episodes begin.
-            return replace(rollout, memory={})
-        return rollout
+    def _make_replay(self, rollout: Rollout) -> None:
+        steps, newest = rollout.actions.shape
+        self._mind.make_room(ReplaySpec.of(rollout, self._dtype), steps, newest)
 
-    def _make_replay(self, rollout: Rollout) -> Replay:
-        spec = ReplaySpec(
-            _spec(rollout.observations),
-            rollout.num_actions,
-            reward_dtype=self._dtype,
-            final=rollout.final is not None,
-        )
-        return Replay(self.replay_capacity, len(rollout.actions), spec, self.device)
 
-    def _restored_replay(self, state: dict[str, Tensor]) -> Replay:
-        prefix = "observations/"
-        entries = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-        stored = Rollout(
-            observations=entries or state["observations"],
-            actions=state["actions"],
-            rewards=state["rewards"],
-            discounts=state["discounts"],
-            logits=state["logits"],
-            final=state.get("final"),
-        )
-        replay = self._make_replay(stored)
-        replay.load_state_dict(state)
-        return replay
+def _stored(state: dict[str, Tensor]) -> Rollout:
+    """What a replay's state holds, as a rollout of the same shapes."""
+    prefix = "observations/"
+    entries = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+    return Rollout(
+        observations=entries or state["observations"],
+        actions=state["actions"],
+        rewards=state["rewards"],
+        discounts=state["discounts"],
+        logits=state["logits"],
+        final=state.get("final"),
+    )
 
 
 def _check_settings(
@@ -245,25 +245,18 @@ def _check_settings(
 def _prepare_rule(
     rule: str | Path | UpdateRule, dtype: torch.dtype, device: torch.device
 ) -> UpdateRule:
-    if isinstance(rule, str | Path):
-        rule = load_rule(rule)
+    rule = as_rule(rule)
     if rule.needs_advantages:
         raise DiscorlError(
             f"rule {rule.name}: it needs advantages from outside, which this trainer does not "
             "give; actor_critic estimates its own"
         )
-    return rule.to(dtype, device) if isinstance(rule, DiscoRule) else rule
+    return rule.to(dtype, device)
 
 
 def _canonical(device: torch.device | str) -> torch.device:
     """With its index, as tensors name it: `cuda` is `cuda:0`."""
     return torch.empty(0, device=device).device
-
-
-def _spec(observations: Observation) -> ObservationSpec:
-    if isinstance(observations, Tensor):
-        return ArraySpec(tuple(observations.shape[2:]), observations.dtype)
-    return {k: ArraySpec(tuple(v.shape[2:]), v.dtype) for k, v in observations.items()}
 
 
 def _copy(tensor: Tensor) -> Tensor:

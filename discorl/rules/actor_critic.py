@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from discorl.rollout import AgentOutputs, HeadSpec, TakenOutputs, Transitions
-from discorl.rules.base import Metrics
+from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
+from discorl.rollout import Transitions
+from discorl.rules.base import HandWritten, Metrics
 from discorl.values import (
     MovingAverage,
     ValueReading,
@@ -42,7 +43,7 @@ class ActorCriticTargets:
 
 
 @dataclass(frozen=True)
-class ActorCritic:
+class ActorCritic(HandWritten):
     """V-trace actor-critic; the defaults are the published baseline's."""
 
     categorical_value: bool = True
@@ -62,8 +63,6 @@ class ActorCritic:
     moving_average_decay: float = 0.99
 
     name = "actor_critic"
-    target_params_decay = None
-    needs_advantages = False
 
     def __post_init__(self) -> None:
         if self.normalize_td and self.categorical_value:

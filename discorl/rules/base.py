@@ -1,13 +1,20 @@
-"""What a rule must answer. A rule is a value: it knows no environment and no network."""
+"""What a rule must answer. It knows no environment and no network.
+
+docs/symbols.md has the symbols of the equations and their names here.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from discorl.rollout import AgentOutputs, HeadSpec, TakenOutputs, Transitions
+from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
+from discorl.rollout import Transitions
 
 Metrics = dict[str, Tensor]
 
@@ -25,6 +32,16 @@ class UpdateRule(Protocol):
         ...
 
     @property
+    def params(self) -> Mapping[str, Tensor]:
+        """What was learned in discovery; empty for rules that are code."""
+        ...
+
+    @property
+    def config(self) -> Any:
+        """The dataclass of its settings: what `NAME:setting=value` can set."""
+        ...
+
+    @property
     def target_params_decay(self) -> float | None:
         """How slowly target parameters follow the agent's, or None if none are needed."""
         ...
@@ -32,6 +49,16 @@ class UpdateRule(Protocol):
     @property
     def needs_advantages(self) -> bool:
         """Whether `Transitions.advantages` must be given from outside."""
+        ...
+
+    def to(
+        self, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> Self:
+        """The same rule in another type or on another device."""
+        ...
+
+    def configured(self, **settings: Any) -> Self:
+        """The same rule with other settings."""
         ...
 
     def heads(self, num_actions: int) -> HeadSpec:
@@ -69,3 +96,33 @@ class UpdateRule(Protocol):
         """Per-step loss [T, B], and scalar metrics. Gradients flow into `outputs`, and into
         `targets` where those carry any."""
         ...
+
+
+class HandWritten:
+    """What rules that are code answer alike.
+
+    Subclass it as a frozen dataclass whose fields are the rule's settings.
+    """
+
+    params: ClassVar[Mapping[str, Tensor]] = MappingProxyType({})
+    target_params_decay: ClassVar[float | None] = None
+    needs_advantages: ClassVar[bool] = False
+
+    @property
+    def config(self) -> Self:
+        """See `UpdateRule.config`: the rule itself."""
+        return self
+
+    def to(
+        self, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> Self:
+        """See `UpdateRule.to`: there is nothing to move."""
+        return self
+
+    def configured(self, **settings: Any) -> Self:
+        """See `UpdateRule.configured`."""
+        return replace(self, **settings)  # type: ignore[type-var]
+
+    def initial_state(self, dtype: torch.dtype, device: torch.device | str) -> Any:
+        """See `UpdateRule.initial_state`: nothing to remember."""
+        return None

@@ -6,12 +6,13 @@ Oh et al., "Discovering state-of-the-art reinforcement learning algorithms", Nat
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from discorl.rollout import AgentOutputs, HeadSpec, TakenOutputs, Transitions
+from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
+from discorl.rollout import Transitions
 from discorl.rules.base import Metrics
 from discorl.rules.meta_network import (
     MetaInputs,
@@ -122,6 +123,12 @@ class DiscoRule:
             {k: v.to(dtype=dtype, device=device) for k, v in self.params.items()}
         )
 
+    def configured(self, **settings: Any) -> DiscoRule:
+        """The same rule with other settings, which its provenance then tells."""
+        told = ", ".join(f"{name}={value}" for name, value in settings.items())
+        provenance = self.provenance | {"changed_settings": told}
+        return replace(self, config=replace(self.config, **settings), provenance=provenance)
+
     needs_advantages: ClassVar[bool] = False
 
     @property
@@ -134,18 +141,8 @@ class DiscoRule:
         return ValueReading(self.config.max_abs_value, nonlinear=True)
 
     def heads(self, num_actions: int) -> HeadSpec:
-        """Policy, two predictions, action values and a one-step policy prediction."""
-        predictions = (self.config.sizes.predictions,)
-        return HeadSpec(
-            state={"logits": (num_actions,), "y": predictions},
-            action={
-                "z": predictions,
-                "aux_pi": (num_actions,),
-                "q": (self.config.num_bins,),
-            },
-            loss_only=frozenset({"aux_pi"}),
-            value_range={"q": self.config.max_abs_value},
-        )
+        """See `disco_heads`."""
+        return disco_heads(self.config, num_actions)
 
     def initial_state(self, dtype: torch.dtype, device: torch.device | str) -> DiscoState:
         """No memory and no moments yet."""
@@ -185,7 +182,7 @@ class DiscoRule:
         q_values = self.reading(outputs.action["q"].detach())
         target_q_values = self.reading(target_outputs.action["q"].detach())
         values = (policy * q_values).sum(dim=-1)
-        returns = self._returns(outputs, transitions, policy, values, q_values, target_q_values)
+        returns = self._returns(outputs, transitions, policy, q_values, target_q_values)
         decay = self.config.moving_average_decay
         advantage_average = state.advantage.update(returns.advantage, decay)
         td_average = state.td.update(returns.q_td, decay)
@@ -234,7 +231,6 @@ class DiscoRule:
         outputs: AgentOutputs,
         transitions: Transitions,
         policy: Tensor,
-        values: Tensor,
         q_values: Tensor,
         target_q_values: Tensor,
     ) -> RetraceReturns:
@@ -247,7 +243,6 @@ class DiscoRule:
             discounts=self.config.discount * transitions.continues,
             rho=rho,
             actions=transitions.actions,
-            values=values,
             target_values=(policy * target_q_values).sum(dim=-1),
             q_values=q_values,
             target_q_values=target_q_values,
@@ -326,6 +321,17 @@ class DiscoRule:
 
     def _heads(self, transitions: Transitions) -> HeadSpec:
         return self.heads(transitions.behaviour_logits.shape[-1])
+
+
+def disco_heads(config: DiscoConfig, num_actions: int) -> HeadSpec:
+    """Policy, two predictions, action values and a one-step policy prediction."""
+    predictions = (config.sizes.predictions,)
+    return HeadSpec(
+        state={"logits": (num_actions,), "y": predictions},
+        action={"z": predictions, "aux_pi": (num_actions,), "q": (config.num_bins,)},
+        loss_only=frozenset({"aux_pi"}),
+        value_range={"q": config.max_abs_value},
+    )
 
 
 def check_params(params: dict[str, Tensor], sizes: MetaNetworkSizes) -> None:

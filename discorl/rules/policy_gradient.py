@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from discorl.rollout import AgentOutputs, HeadSpec, TakenOutputs, Transitions
-from discorl.rules.base import Metrics
+from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
+from discorl.rollout import Transitions
+from discorl.rules.base import HandWritten, Metrics
 from discorl.values.distributions import entropy, log_prob
 
 
 @dataclass(frozen=True)
-class PolicyGradient:
+class PolicyGradient(HandWritten):
     """`-log pi(a) advantage - entropy_cost entropy(pi)` (Williams, 1992).
 
     Set `Transitions.advantages`: this rule has no critic of its own.
@@ -23,16 +23,11 @@ class PolicyGradient:
     entropy_cost: float = 0.01
 
     name = "policy_gradient"
-    target_params_decay = None
     needs_advantages = True
 
     def heads(self, num_actions: int) -> HeadSpec:
         """A policy and nothing else."""
         return HeadSpec(state={"logits": (num_actions,)})
-
-    def initial_state(self, dtype: torch.dtype, device: torch.device | str) -> None:
-        """This rule remembers nothing."""
-        return None
 
     def targets(
         self,

@@ -30,7 +30,7 @@ _PREFIX = "step_"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything a run needs to go on."""
+    """Everything a run needs to be resumed."""
 
     step: int
     tensors: dict[str, Tensor]
@@ -63,7 +63,7 @@ def load_latest(folder: Path) -> Checkpoint | None:
     """The newest checkpoint that is whole; damaged ones are passed over with a warning."""
     for path in reversed(list_checkpoints(folder)):
         try:
-            return _read(path)
+            return read_checkpoint(path)
         except DiscorlError as error:
             warnings.warn(f"{error}; trying the checkpoint before it", stacklevel=2)
     return None
@@ -94,7 +94,8 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
     sync(folder)
 
 
-def _read(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint in a folder; DiscorlError if it is missing or damaged."""
     meta = read_json(path / _META)
     try:
         step, sha256, values = meta["step"], meta["sha256"], meta["values"]

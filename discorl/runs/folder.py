@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from discorl.errors import DiscorlError
 from discorl.files import read_json
@@ -19,9 +19,20 @@ def refuse_existing(folder: Path, command: str) -> None:
     """Raise DiscorlError if the folder holds a run already; `command` is what made it."""
     if (folder / CONFIG_FILE).exists():
         raise DiscorlError(
-            f"{folder} already holds a run: go on with it by `discorl {command} --resume "
+            f"{folder} already holds a run: resume it with `discorl {command} --resume "
             f"{folder}`, or choose another --out"
         )
+
+
+Kind = Literal["train", "discover", "compare"]
+
+
+def run_kind(folder: Path) -> Kind:
+    """Which command made the run in a folder."""
+    settings = read_settings(folder)
+    if "meta_steps" in settings:
+        return "discover"
+    return "compare" if "rules" in settings else "train"
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -32,3 +43,8 @@ def read_settings(folder: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise DiscorlError(f"{folder / CONFIG_FILE}: expected an object of settings")
     return values
+
+
+def file_name(text: str) -> str:
+    """The text with nothing in it that a file's name should not hold."""
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in text)

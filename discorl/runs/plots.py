@@ -10,20 +10,13 @@ import numpy as np
 
 from discorl.errors import DiscorlError
 from discorl.files import read_json, write_atomically
+from discorl.runs.config import RunConfig
 from discorl.runs.metrics import read_metrics
+from discorl.settings import flat_settings
 
 EPISODE_RETURN = "charts/episode_return"
-_HOUSEKEEPING = (
-    "seed",
-    "steps",
-    "device",
-    "compile",
-    "log_every",
-    "eval_every",
-    "eval_episodes",
-    "checkpoint_every",
-    "keep_checkpoints",
-    "wandb",
+_HOUSEKEEPING = {"seed", "steps", "meta_steps", "eval_episodes", "compile"} | set(
+    flat_settings(RunConfig())
 )
 """Settings in which runs of one experiment may differ."""
 _DIFFERENCES = 2

@@ -1,14 +1,14 @@
-"""A run as a person meets it: what it shows, and how it is stopped."""
+"""A run as a person meets it: what it shows, who is told, and how it is stopped."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Interrupted(Exception):
@@ -23,18 +23,36 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True)
 class Progress:
-    """What there is to show at a log record."""
+    """How far a run is, at a record of its metrics."""
 
     step: int
     steps: int
     metrics: dict[str, float]
+    """The record, by the names in docs/metrics.md."""
+    folder: Path = Path()
+    make_agent: Callable[[], Any] | None = field(default=None, repr=False)
+
+    @property
+    def agent(self) -> Any:
+        """The agent as it is now, in training runs: it can act, and be saved."""
+        return None if self.make_agent is None else self.make_agent()
+
+
+Callback = Callable[[Progress], bool | None]
+"""Called after each record; True ends the run there, with its evaluation and all files."""
+
+
+def seen_enough(callbacks: Sequence[Callback], progress: Progress) -> bool:
+    """Tell every callback; whether one of them ends the run."""
+    answers = [callback(progress) for callback in callbacks]
+    return any(answers)
 
 
 class Observer(Protocol):
     """Shows a run to a person."""
 
     def start(self, title: str, steps: int, notes: list[str]) -> None:
-        """The run begins, or goes on."""
+        """The run begins, or is resumed."""
         ...
 
     def progress(self, progress: Progress) -> None:
@@ -44,6 +62,19 @@ class Observer(Protocol):
     def message(self, text: str) -> None:
         """Something takes a while, or came out."""
         ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    def start(self, title: str, steps: int, notes: list[str]) -> None:
+        """See `Observer.start`."""
+
+    def progress(self, progress: Progress) -> None:
+        """See `Observer.progress`."""
+
+    def message(self, text: str) -> None:
+        """See `Observer.message`."""
 
 
 @contextmanager

@@ -8,29 +8,11 @@ from typing import Any
 import torch
 
 from discorl.agents.network import Network
-from discorl.envs.base import ArraySpec, spec_entries
 from discorl.envs.registry import is_external, make_environment, optimal_return
-from discorl.rules.library import load_rule
-from discorl.training.presets import make_config
-
-_SHOWN = (
-    "steps",
-    "num_envs",
-    "rollout_length",
-    "batch_size",
-    "replay_fraction",
-    "replay_capacity",
-    "learning_rate",
-    "learn_first_steps",
-    "clip_rewards",
-    "reward_scale",
-    "shrink_rewards",
-    "normalize_observations",
-    "body",
-    "torso",
-    "memory",
-)
-"""The settings that environments differ in."""
+from discorl.library.catalogue import load_rule
+from discorl.observations import ArraySpec, spec_entries
+from discorl.settings import flat_settings
+from discorl.training.presets import PRESET_SETTINGS, make_config
 
 
 def describe_environment(spec: str, rule: str, **settings: Any) -> dict[str, Any]:
@@ -42,9 +24,9 @@ def describe_environment(spec: str, rule: str, **settings: Any) -> dict[str, Any
       settings: fields of `TrainConfig`, over the preset's.
     """
     config = make_config(spec, rule, **settings)
-    with closing(make_environment(spec, 1, options=config.env_options)) as env:
+    with closing(make_environment(spec, 1, config=config.life.environment)) as env:
         heads = load_rule(rule).heads(env.num_actions)
-        network = Network.for_observations(env.observation_spec, heads, config.network)
+        network = Network.for_observations(env.observation_spec, heads, config.life.network)
         entries = spec_entries(env.observation_spec)
     return {
         "environment": spec,
@@ -55,7 +37,7 @@ def describe_environment(spec: str, rule: str, **settings: Any) -> dict[str, Any
         "network": type(network.torso).__name__,
         "parameters": sum(p.numel() for p in network.init(torch.Generator()).values()),
         "env_steps": config.env_steps,
-        "settings": {name: getattr(config, name) for name in _SHOWN},
+        "settings": {n: v for n, v in flat_settings(config).items() if n in PRESET_SETTINGS},
     }
 
 

@@ -8,7 +8,8 @@ from typing import Any, Literal, get_args
 
 from discorl.envs.registry import is_external
 from discorl.errors import UnknownNameError
-from discorl.rules.library import is_discovered
+from discorl.library.catalogue import is_discovered
+from discorl.settings import split_spec
 from discorl.training.config import TrainConfig
 
 PresetName = Literal["default", "published"]
@@ -166,6 +167,19 @@ ENVIRONMENT_PRESETS = (
 """The first that matches counts. Each was measured: see docs/results.md."""
 
 
+PRESET_SETTINGS = frozenset(
+    name
+    for settings in (
+        *_PRESETS.values(),
+        *_OF_RULE.values(),
+        *(preset.settings for preset in ENVIRONMENT_PRESETS),
+        *(own for preset in ENVIRONMENT_PRESETS for own in preset.of_rule.values()),
+    )
+    for name in settings
+)
+"""Every setting that some preset has an opinion on."""
+
+
 def find_preset(env: str) -> EnvironmentPreset | None:
     """The preset of an environment from outside; ours have the rule's alone."""
     if not is_external(env):
@@ -182,8 +196,9 @@ def make_config(
     """A run's configuration: the preset for rule and environment, the given settings over it."""
     if preset not in get_args(PresetName):
         raise UnknownNameError("preset", preset, get_args(PresetName))
-    values = _OF_RULE.get((preset, rule), _PRESETS[preset, is_discovered(rule)])
+    name, _ = split_spec(rule)
+    values = _OF_RULE.get((preset, name), _PRESETS[preset, is_discovered(rule)])
     of_env = find_preset(env) if preset == "default" else None
     if of_env is not None:
-        values = {**values, **of_env.settings, **of_env.of_rule.get(rule, {})}
+        values = {**values, **of_env.settings, **of_env.of_rule.get(name, {})}
     return TrainConfig.from_json({"env": env, "rule": rule, **values, **settings})

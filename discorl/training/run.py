@@ -1,24 +1,28 @@
 """A training run on disk: the loop around the trainer, its records, and how it stops.
 
-`runs/NAME/` holds `config.json`, `rule.safetensors` (of a discovered rule), `metrics.jsonl`,
-`tensorboard/`, `checkpoints/`, and at the end `curve.png` and `result.json`.
+`runs/NAME/` holds `config.json`, `agent.json` (how the agent is built), `rule.safetensors` (of a
+discovered rule), `metrics.jsonl`, `tensorboard/`, `checkpoints/`, and at the end `curve.png` and
+`result.json`.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from discorl.envs.human_scores import human_normalized
+from discorl.envs.sources import EnvironmentSource
 from discorl.errors import DiscorlError
 from discorl.files import write_json
+from discorl.library.catalogue import load_rule, parameter_count, save_rule
+from discorl.life.life import PHASES
 from discorl.rules.base import Metrics, UpdateRule
-from discorl.rules.disco import DiscoRule
-from discorl.rules.library import load_rule, save_rule
 from discorl.runs.checkpoint import load_latest, save_checkpoint
 from discorl.runs.folder import (
     CHECKPOINTS,
@@ -31,52 +35,85 @@ from discorl.runs.folder import (
 )
 from discorl.runs.metrics import MetricsWriter, read_metrics
 from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
-from discorl.runs.session import Interrupted, Observer, Progress, stop_signals
+from discorl.runs.session import (
+    Callback,
+    Interrupted,
+    Observer,
+    Progress,
+    Silent,
+    seen_enough,
+    stop_signals,
+)
+from discorl.training.agent import AGENT_FILE, TrainedAgent, agent_of, blueprint_of
 from discorl.training.config import TrainConfig
-from discorl.training.trainer import PHASES, Trainer
+from discorl.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a run is handed as objects, which its settings can only name."""
+
+    rule: UpdateRule | None = None
+    source: EnvironmentSource | None = None
+    network: nn.Module | None = None
 
 
 def start_run(
-    config: TrainConfig, folder: Path, observer: Observer | None = None
+    config: TrainConfig,
+    folder: Path,
+    observer: Observer | None = None,
+    callbacks: Sequence[Callback] = (),
+    given: Given | None = None,
 ) -> dict[str, Any]:
     """Train from the beginning in a new folder and return what `result.json` holds."""
+    given = given or Given()
     refuse_existing(folder, "train")
-    rule = load_rule(config.rule)
-    trainer = Trainer(config, rule)
+    rule = given.rule or load_rule(config.rule)
+    trainer = Trainer(config, rule, given.source, given.network)
     write_json(folder / CONFIG_FILE, config.to_json())
-    if isinstance(rule, DiscoRule):
+    write_json(folder / AGENT_FILE, blueprint_of(trainer.life).to_json())
+    if parameter_count(rule):
         save_rule(rule, folder / RULE_FILE)
-    return _run(trainer, folder, observer)
+    return _Run(trainer, folder, observer or Silent(), callbacks).run()
 
 
 def resume_run(
-    folder: Path, steps: int | None = None, observer: Observer | None = None
+    folder: Path,
+    steps: int | None = None,
+    observer: Observer | None = None,
+    callbacks: Sequence[Callback] = (),
+    given: Given | None = None,
 ) -> dict[str, Any]:
-    """Go on with a run from its newest whole checkpoint, or from its start if it has none.
+    """Resume a run from its newest whole checkpoint, or from its start if it has none.
 
     Args:
       steps: a new number of steps, to train longer than first meant.
     """
     config = read_config(folder)
     if steps is not None and steps != config.steps:
-        if config.learning_rate_schedule != "constant":
+        if config.life.learning.learning_rate_schedule != "constant":
             raise DiscorlError("--steps: a run with a learning-rate schedule cannot be extended")
         config = replace(config, steps=steps)
         write_json(folder / CONFIG_FILE, config.to_json())
-    trainer = load_trainer(folder, config, require_checkpoint=False)
-    return _run(trainer, folder, observer)
+    trainer = load_trainer(folder, config, require_checkpoint=False, given=given)
+    return _Run(trainer, folder, observer or Silent(), callbacks).run()
 
 
 def load_trainer(
-    folder: Path, config: TrainConfig | None = None, require_checkpoint: bool = True
+    folder: Path,
+    config: TrainConfig | None = None,
+    require_checkpoint: bool = True,
+    given: Given | None = None,
 ) -> Trainer:
     """The trainer of a run folder as its newest whole checkpoint left it."""
-    config = config or read_config(folder)
-    trainer = Trainer(config, _run_rule(folder, config))
+    config, given = config or read_config(folder), given or Given()
+    rule = given.rule or _run_rule(folder, config)
+    trainer = Trainer(config, rule, given.source, given.network)
     checkpoint = load_latest(folder / CHECKPOINTS)
     if checkpoint is not None:
         trainer.restore(checkpoint)
     elif require_checkpoint:
+        trainer.close()
         raise DiscorlError(f"{folder} has no whole checkpoint yet")
     return trainer
 
@@ -92,69 +129,132 @@ def _run_rule(folder: Path, config: TrainConfig) -> UpdateRule:
     return load_rule(path if path.exists() else config.rule)
 
 
-def _run(trainer: Trainer, folder: Path, observer: Observer | None) -> dict[str, Any]:
-    config = trainer.config
-    writer = MetricsWriter(folder, trainer.step, config.wandb, config.to_json())
-    try:
-        if observer:
-            title = f"{config.rule} on {config.env}, seed {config.seed} -> {folder}"
-            observer.start(title, config.steps, _notes(trainer))
-        with stop_signals() as stop:
-            _loop(trainer, folder, writer, observer, stop)
-        return _finish(trainer, folder, writer)
-    finally:
-        trainer.close()
-        writer.close()
+class _Run:
+    """The loop, and what it writes."""
+
+    def __init__(
+        self, trainer: Trainer, folder: Path, observer: Observer, callbacks: Sequence[Callback]
+    ) -> None:
+        self.trainer, self.folder, self.observer = trainer, folder, observer
+        self.callbacks = callbacks
+        self.config = trainer.config
+        wandb = self.config.run.wandb
+        self.writer = MetricsWriter(folder, trainer.step, wandb, self.config.to_json())
+        self._mark = self._now()
+
+    def run(self) -> dict[str, Any]:
+        """Train until the last step, or until a callback has seen enough."""
+        config = self.config
+        try:
+            title = f"{config.rule} on {config.env}, seed {config.seed} -> {self.folder}"
+            self.observer.start(title, config.steps, _notes(self.trainer))
+            with stop_signals() as stop:
+                self._loop(stop)
+            return self._finish()
+        finally:
+            self.trainer.close()
+            self.writer.close()
+
+    def _loop(self, stop: list[int]) -> None:
+        """Log, evaluate and checkpoint on the way."""
+        trainer, run = self.trainer, self.config.run
+        enough = False
+        while trainer.step < self.config.steps and not enough:
+            metrics = self._train_step()
+            step = trainer.step
+            if metrics is not None:
+                trainer.unlogged.append((step, metrics))
+            last = step == self.config.steps
+            evaluates = run.eval_every > 0 and step % run.eval_every == 0
+            if step % run.log_every == 0 or evaluates or last:
+                enough = self._log(evaluates)
+            if step % run.checkpoint_every == 0 or last or stop or enough:
+                mean_metrics(trainer.unlogged)  # What is not finite must not be saved.
+                self._save()
+            if stop:
+                raise Interrupted(stop[0], self.folder, step)
+
+    def _train_step(self) -> Metrics | None:
+        """One step; if the environment fails in it, the agent before it is saved."""
+        trainer = self.trainer
+        try:
+            return trainer.train_step()
+        except DiscorlError as error:
+            if not trainer.step:
+                raise
+            mean_metrics(trainer.unlogged)
+            self._save()
+            raise DiscorlError(
+                f"{error} The agent as of step {trainer.step} is saved; "
+                f"discorl train --resume {self.folder} resumes from there."
+            ) from error
+
+    def _log(self, evaluates: bool) -> bool:
+        """Write a record and tell everybody; whether somebody has seen enough."""
+        trainer, step = self.trainer, self.trainer.step
+        means = mean_metrics(trainer.unlogged)
+        trainer.unlogged = []
+        record = {metric_name(name): value for name, value in means.items()}
+        record |= _episode_record(trainer) | self._speed()
+        if evaluates:
+            for name, greedy in (("greedy", True), ("sampled", False)):
+                record[f"eval/return_{name}"] = trainer.evaluate(greedy).mean_return
+        self.writer.write(step, record)
+        progress = Progress(
+            step, self.config.steps, record, self.folder, lambda: _agent_of(trainer)
+        )
+        self.observer.progress(progress)
+        return seen_enough(self.callbacks, progress)
+
+    def _save(self) -> None:
+        checkpoints, keep = self.folder / CHECKPOINTS, self.config.run.keep_checkpoints
+        save_checkpoint(checkpoints, self.trainer.checkpoint(), keep)
+
+    def _now(self) -> tuple[float, int, int]:
+        return time.perf_counter(), self.trainer.step, self.trainer.env_steps
+
+    def _speed(self) -> dict[str, float]:
+        """Since the last record."""
+        then, step, env_steps = self._mark
+        self._mark = self._now()
+        seconds = max(self._mark[0] - then, 1e-9)
+        return {
+            "time/steps_per_second": (self._mark[1] - step) / seconds,
+            "time/env_steps_per_second": (self._mark[2] - env_steps) / seconds,
+            "time/seconds": sum(self.trainer.life.seconds.values()),
+        }
+
+    def _finish(self) -> dict[str, Any]:
+        trainer, config, folder = self.trainer, self.config, self.folder
+        greedy, sampled = trainer.evaluate(greedy=True), trainer.evaluate(greedy=False)
+        records = read_metrics(folder)
+        last = records[-1] if records else {}
+        seconds = trainer.life.seconds
+        total = max(sum(seconds.values()), 1e-9)
+        result = {
+            "env": config.env,
+            "rule": config.rule,
+            "seed": config.seed,
+            "steps": trainer.step,
+            "env_steps": trainer.env_steps,
+            "episodes": trainer.life.episodes.count,
+            "episode_return": last.get(EPISODE_RETURN),
+            "eval_return_greedy": greedy.mean_return,
+            "eval_return_sampled": sampled.mean_return,
+            "eval_episodes": greedy.episodes,
+            "seconds": round(total, 3),
+            **{f"share_{phase}": round(seconds[phase] / total, 4) for phase in PHASES},
+            "env_steps_per_second": round(trainer.env_steps / total, 1),
+            **_human_normalized(config.env, last.get(EPISODE_RETURN), sampled.mean_return),
+            "folder": str(folder),
+        }
+        write_json(folder / RESULT_FILE, result)
+        if any(EPISODE_RETURN in record for record in records):
+            plot_curves([read_curve(folder)], folder / CURVE_FILE)
+        return result
 
 
-def _loop(
-    trainer: Trainer,
-    folder: Path,
-    writer: MetricsWriter,
-    observer: Observer | None,
-    stop: list[int],
-) -> None:
-    """Train until the last step; log, evaluate and checkpoint on the way."""
-    config = trainer.config
-    clock = _Clock(trainer)
-    while trainer.step < config.steps:
-        metrics = _train_step(trainer, folder)
-        step = trainer.step
-        if metrics is not None:
-            trainer.unlogged.append((step, metrics))
-        last = step == config.steps
-        evaluates = config.eval_every > 0 and step % config.eval_every == 0
-        if step % config.log_every == 0 or evaluates or last:
-            record = _record(trainer) | clock.record()
-            if evaluates:
-                record |= _evaluation_record(trainer)
-            writer.write(step, record)
-            if observer:
-                observer.progress(Progress(step, config.steps, record))
-        if step % config.checkpoint_every == 0 or last or stop:
-            check_finite(trainer.unlogged)
-            save_checkpoint(folder / CHECKPOINTS, trainer.checkpoint(), config.keep_checkpoints)
-        if stop:
-            raise Interrupted(stop[0], folder, step)
-
-
-def _train_step(trainer: Trainer, folder: Path) -> Metrics | None:
-    """One step; if the environment fails in it, the agent before it is saved."""
-    try:
-        return trainer.train_step()
-    except DiscorlError as error:
-        if not trainer.step:
-            raise
-        check_finite(trainer.unlogged)
-        checkpoint = trainer.checkpoint()
-        save_checkpoint(folder / CHECKPOINTS, checkpoint, trainer.config.keep_checkpoints)
-        raise DiscorlError(
-            f"{error} The agent as of step {trainer.step} is saved; "
-            f"discorl train --resume {folder} goes on from there."
-        ) from error
-
-
-def check_finite(pending: list[tuple[int, Metrics]]) -> dict[str, float]:
+def mean_metrics(pending: list[tuple[int, Metrics]]) -> dict[str, float]:
     """Means of the pending metrics; a DiscorlError names the first that is not finite."""
     if not pending:
         return {}
@@ -177,72 +277,20 @@ def metric_name(name: str) -> str:
     return f"losses/{name}" if name.endswith("loss") else f"rule/{name}"
 
 
-def _record(trainer: Trainer) -> dict[str, float]:
-    means = check_finite(trainer.unlogged)
-    trainer.unlogged = []
-    record = {metric_name(name): value for name, value in means.items()}
-    record["charts/env_steps"] = trainer.env_steps
-    record["charts/episodes"] = trainer.episodes
-    if trainer.recent:
-        lengths = [e.length for e in trainer.recent]
-        record[EPISODE_RETURN] = trainer.mean_return()
-        record["charts/episode_length"] = sum(lengths) / len(lengths)
+def _agent_of(trainer: Trainer) -> TrainedAgent:
+    return agent_of(trainer.life, trainer.config, trainer.step)
+
+
+def _episode_record(trainer: Trainer) -> dict[str, float]:
+    episodes = trainer.life.episodes
+    record: dict[str, float] = {
+        "charts/env_steps": trainer.env_steps,
+        "charts/episodes": episodes.count,
+    }
+    if episodes.recent:
+        record[EPISODE_RETURN] = episodes.mean_return()
+        record["charts/episode_length"] = episodes.mean_length()
     return record
-
-
-def _evaluation_record(trainer: Trainer) -> dict[str, float]:
-    return {
-        "eval/return_greedy": trainer.evaluate(greedy=True).mean_return,
-        "eval/return_sampled": trainer.evaluate(greedy=False).mean_return,
-    }
-
-
-class _Clock:
-    """Speed since the last record."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
-        self._mark = (time.perf_counter(), trainer.step, trainer.env_steps)
-
-    def record(self) -> dict[str, float]:
-        then, step, env_steps = self._mark
-        self._mark = (time.perf_counter(), self._trainer.step, self._trainer.env_steps)
-        seconds = max(self._mark[0] - then, 1e-9)
-        return {
-            "time/steps_per_second": (self._mark[1] - step) / seconds,
-            "time/env_steps_per_second": (self._mark[2] - env_steps) / seconds,
-            "time/seconds": sum(self._trainer.seconds.values()),
-        }
-
-
-def _finish(trainer: Trainer, folder: Path, writer: MetricsWriter) -> dict[str, Any]:
-    config = trainer.config
-    greedy, sampled = trainer.evaluate(greedy=True), trainer.evaluate(greedy=False)
-    records = read_metrics(folder)
-    last = records[-1] if records else {}
-    seconds = trainer.seconds
-    total = max(sum(seconds.values()), 1e-9)
-    result = {
-        "env": config.env,
-        "rule": config.rule,
-        "seed": config.seed,
-        "steps": trainer.step,
-        "env_steps": trainer.env_steps,
-        "episodes": trainer.episodes,
-        "episode_return": last.get(EPISODE_RETURN),
-        "eval_return_greedy": greedy.mean_return,
-        "eval_return_sampled": sampled.mean_return,
-        "eval_episodes": greedy.episodes,
-        "seconds": round(total, 3),
-        **{f"share_{phase}": round(seconds[phase] / total, 4) for phase in PHASES},
-        "env_steps_per_second": round(trainer.env_steps / total, 1),
-        **_human_normalized(config.env, last.get(EPISODE_RETURN), sampled.mean_return),
-        "folder": str(folder),
-    }
-    write_json(folder / RESULT_FILE, result)
-    if any(EPISODE_RETURN in record for record in records):
-        plot_curves([read_curve(folder)], folder / CURVE_FILE)
-    return result
 
 
 def _human_normalized(env: str, trained: float | None, sampled: float) -> dict[str, Any]:
@@ -260,18 +308,17 @@ def _human_normalized(env: str, trained: float | None, sampled: float) -> dict[s
 
 def _notes(trainer: Trainer) -> list[str]:
     """What a person should know before the work begins."""
-    config = trainer.config
-    parameters = sum(p.numel() for p in trainer.state.params.values())
+    life = trainer.life
+    parameters = sum(p.numel() for p in life.state.params.values())
     notes = [
-        f"{trainer.env.num_envs} x {config.env}, {trainer.env.num_actions} actions; "
+        f"{life.env.num_envs} x {trainer.config.env}, {life.env.num_actions} actions; "
         f"network of {parameters:,} parameters"
     ]
-    if (replay := trainer.replay) is not None:
-        memory = replay.memory()
+    if (replay := life.mind.replay) is not None:
         notes.append(
-            f"replay of {replay.capacity} trajectories takes {memory / 2**20:.1f} MiB "
+            f"replay of {replay.capacity} trajectories takes {replay.memory() / 2**20:.1f} MiB "
             f"({replay.spec.bytes_per_step()} bytes a step)"
         )
     if trainer.step:
-        notes.append(f"going on from step {trainer.step}")
+        notes.append(f"resuming from step {trainer.step}")
     return notes

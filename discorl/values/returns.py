@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from discorl.shapes import check_shape
 from discorl.values.distributions import log_prob, lookup
 
 
@@ -35,10 +36,6 @@ class RetraceReturns:
     """`q_target - q(a)`."""
     qv_advantage: Tensor
     """`target_q - target_v`, all states and actions [T + 1, B, A]."""
-    value_target: Tensor
-    """`target_v` moved towards `q_target` by the clipped importance weight."""
-    td: Tensor
-    """`value_target - v`."""
 
 
 def importance_weights(pi_logits: Tensor, mu_logits: Tensor, actions: Tensor) -> Tensor:
@@ -59,13 +56,24 @@ def vtrace(
 ) -> VTraceReturns:
     """V-trace with all importance weights clipped at one.
 
+    With `c_t = min(rho_t, 1)`, discounts gamma_t and the recurrence run backwards from `e_T = 0`:
+
+        delta_t  = c_t (r_t + gamma_t v_{t+1} - v_t)
+        e_t      = delta_t + gamma_t lambda c_t e_{t+1}
+        target_t = v_t + e_t
+        b_t      = lambda target_t + (1 - lambda) v_t,   b_T = v_T
+        adv_t    = c_t (r_t + gamma_t b_{t+1} - v_t)
+
+    docs/symbols.md has the names.
+
     Args:
       rewards, discounts, rho: [T, B].
       values: [T + 1, B], read for `td` only.
       target_values: [T + 1, B], bootstrapped from; pass `values` where there is no target net.
       lambda_: trace decay; or one for each transition [T, B], for what the next one learned.
     """
-    check_returns(rewards, discounts, rho, values, target_values)
+    check_returns(rewards, discounts, rho, target_values)
+    check_shape("values", values, tuple(target_values.shape))
     v, v_next = target_values[:-1], target_values[1:]
     clipped_rho = rho.clamp(max=1)
     delta = clipped_rho * (rewards + discounts * v_next - v)
@@ -90,27 +98,33 @@ def retrace(
     discounts: Tensor,
     rho: Tensor,
     actions: Tensor,
-    values: Tensor,
     target_values: Tensor,
     q_values: Tensor,
     target_q_values: Tensor,
     lambda_: float | Tensor,
 ) -> RetraceReturns:
-    """Retrace targets for the actions taken, with traces `lambda min(rho, 1)`.
+    """Retrace targets for the actions taken.
+
+    With `c_t = lambda min(rho_t, 1)` and everything from the target network but rho and pi:
+
+        target_{T-1} = r_{T-1} + gamma_{T-1} v_T
+        target_t     = r_t + gamma_t (v_{t+1} + c_{t+1} (target_{t+1} - q_{t+1}(a_{t+1})))
+        adv_t        = target_t - v_t
+
+    docs/symbols.md has the names.
 
     Args:
       rewards, discounts, rho, actions: [T, B].
-      values, target_values: [T + 1, B], expectations of the next two under the policy.
+      target_values: [T + 1, B], the expectation of `target_q_values` under the policy.
       q_values, target_q_values: [T + 1, B, A].
       lambda_: trace decay; zero gives one-step targets. Or one for each transition [T, B], for
         what the next one learned.
     """
-    check_returns(rewards, discounts, rho, values, target_values)
+    check_returns(rewards, discounts, rho, target_values)
     check_shape("actions", actions, tuple(rewards.shape))
-    check_shape("q_values", q_values, (*values.shape, q_values.shape[-1]))
+    check_shape("q_values", q_values, (*target_values.shape, q_values.shape[-1]))
     check_shape("target_q_values", target_q_values, tuple(q_values.shape))
-    clipped_rho = rho.clamp(max=1)
-    trace = _before_last(lambda_) * clipped_rho[1:]
+    trace = _before_last(lambda_) * rho[1:].clamp(max=1)
     target_q_a = lookup(target_q_values[:-1], actions)
     target = rewards[-1] + discounts[-1] * target_values[-1]
     targets = [target]
@@ -119,15 +133,11 @@ def retrace(
         target = rewards[t] + discounts[t] * (target_values[t + 1] + correction)
         targets.append(target)
     q_target = torch.stack(targets[::-1]).detach()
-    advantage = q_target - target_values[:-1]
-    value_target = target_values[:-1] + clipped_rho * advantage
     return RetraceReturns(
         q_target=q_target,
-        advantage=advantage,
+        advantage=q_target - target_values[:-1],
         q_td=q_target - lookup(q_values[:-1], actions),
         qv_advantage=target_q_values - target_values.unsqueeze(-1),
-        value_target=value_target,
-        td=value_target - values[:-1],
     )
 
 
@@ -135,21 +145,11 @@ def _before_last(lambda_: float | Tensor) -> float | Tensor:
     return lambda_[:-1] if isinstance(lambda_, Tensor) else lambda_
 
 
-def check_returns(
-    rewards: Tensor, discounts: Tensor, rho: Tensor, values: Tensor, target_values: Tensor
-) -> None:
+def check_returns(rewards: Tensor, discounts: Tensor, rho: Tensor, target_values: Tensor) -> None:
     """Raise ValueError, naming the argument, unless the shapes are [T, B] and [T + 1, B]."""
     if rewards.dim() != 2 or len(rewards) == 0:
         raise ValueError(f"rewards: expected [T, B] with T >= 1, got {list(rewards.shape)}")
     steps, batch = rewards.shape
     check_shape("discounts", discounts, (steps, batch))
     check_shape("rho", rho, (steps, batch))
-    check_shape("values", values, (steps + 1, batch))
     check_shape("target_values", target_values, (steps + 1, batch))
-
-
-def check_shape(name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> None:
-    """Raise ValueError, naming the argument, unless the tensor is there and has the shape."""
-    found = "nothing" if tensor is None else list(tensor.shape)
-    if tensor is None or tuple(tensor.shape) != shape:
-        raise ValueError(f"{name}: expected {list(shape)}, got {found}")

@@ -9,12 +9,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from discorl.discovery.meta_gradient import MetaGradient, Mode, meta_gradient
+from discorl.discovery.meta_gradient import Mode, meta_gradient
+from discorl.discovery.meta_loss import MetaGradient
 from discorl.discovery.value_function import ValueConfig, ValueFunction
 from discorl.learner import Learner
+from discorl.library.published import to_published
+from discorl.observations import ArraySpec
 from discorl.optim import ClippedAdam, Schedule
 from discorl.rollout import Rollout
-from discorl.rules.published import to_published
 from discorl.verify.files import GoldenFile
 from discorl.verify.learner import (
     LEARNING_RATE,
@@ -61,7 +63,7 @@ def _results(golden: GoldenFile, dtype: torch.dtype, weights: Path | None, mode:
     state = replace(state, target_params=published_params(golden, "target/", rule, dtype))
     value_params = _value_params(golden.under("value/", dtype))
     sizes = tuple(len(value_params[f"torso.layers.{i}.bias"]) for i in range(2))
-    value_function = ValueFunction(shape, ValueConfig(torso=sizes))
+    value_function = ValueFunction(ArraySpec(shape), ValueConfig(value_torso=sizes))
     train: list[Rollout] = []
     while f"train/{len(train)}/actions" in golden.arrays:
         train.append(golden_rollout(golden, f"train/{len(train)}/", dtype))

@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from discorl.errors import DiscorlError
-from discorl.rollout import AgentOutputs, Transitions
+from discorl.library.catalogue import load_rule, require_discovered
+from discorl.library.published import from_published, infer_sizes
+from discorl.outputs import AgentOutputs
+from discorl.rollout import Transitions
 from discorl.rules.disco import DiscoConfig, DiscoRule, DiscoState, DiscoTargets
-from discorl.rules.library import load_rule
 from discorl.rules.meta_network import MetaRNNState
-from discorl.rules.published import from_published, infer_sizes
 from discorl.values import MovingAverage
 from discorl.verify.files import GoldenFile
 from discorl.verify.report import Check
@@ -66,10 +66,7 @@ def _own_rule(arrays: dict[str, Tensor]) -> DiscoRule:
 
 
 def _library_rule(weights: Path | None) -> DiscoRule:
-    rule = load_rule("disco103" if weights is None else weights)
-    if not isinstance(rule, DiscoRule):
-        raise DiscorlError(f"{weights}: not a discovered rule, but '{rule.name}'")
-    return rule
+    return require_discovered(load_rule("disco103" if weights is None else weights))
 
 
 def _num_bins(golden: GoldenFile) -> int:

@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from discorl.rollout import AgentOutputs, Transitions
+from discorl.outputs import AgentOutputs
+from discorl.rollout import Transitions
 from discorl.rules.policy_gradient import PolicyGradient
 from discorl.values import (
     MovingAverage,
@@ -120,16 +121,18 @@ def _retrace(golden: GoldenFile, dtype: torch.dtype) -> Results:
         discounts=given["env_discounts"] * given["discount"],
         rho=given["rho"],
         actions=given["actions"],
-        values=given["values"],
         target_values=given["target_values"],
         q_values=given["q_values"],
         target_q_values=given["target_q_values"],
         lambda_=float(given["lambda_"]),
     )
+    # The published function gives these too; nothing reads them.
+    clipped_rho = given["rho"].clamp(max=1)
+    value_target = given["target_values"][:-1] + clipped_rho * returns.advantage
     return {
         "retrace/out/adv": returns.advantage,
-        "retrace/out/value_target": returns.value_target,
-        "retrace/out/td": returns.td,
+        "retrace/out/value_target": value_target,
+        "retrace/out/td": value_target - given["values"][:-1],
         "retrace/out/qv_adv": returns.qv_advantage,
         "retrace/out/q_target": returns.q_target,
         "retrace/out/q_td": returns.q_td,

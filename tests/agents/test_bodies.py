@@ -12,8 +12,8 @@ from discorl.agents import MLPTorso, Network, NetworkConfig
 from discorl.agents.bodies import choose_body, make_body
 from discorl.agents.convolutions import ImageTorso
 from discorl.envs import make_environment
-from discorl.envs.base import ArraySpec
 from discorl.errors import DiscorlError
+from discorl.observations import ArraySpec
 from discorl.rules.actor_critic import ActorCritic
 
 f64 = torch.float64

@@ -8,9 +8,9 @@ from torch import nn
 
 import discorl
 from discorl.agents import MLPTorso, ModuleAgent, Network, NetworkConfig
-from discorl.agents.heads import DiscoHeads
 from discorl.learner import Learner
 from discorl.optim import ClippedAdam, Schedule
+from discorl.own_loop.heads import DiscoHeads
 from discorl.rollout import Rollout
 from discorl.rules.actor_critic import ActorCritic
 

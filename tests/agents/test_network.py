@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from discorl.agents import MLPTorso, ModuleAgent, Network, NetworkConfig
-from discorl.rollout import HeadSpec
+from discorl.outputs import HeadSpec
 from discorl.rules.actor_critic import ActorCritic
 
 f64 = torch.float64

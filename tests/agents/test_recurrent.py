@@ -12,10 +12,10 @@ from torch.func import functional_call
 from discorl.agents import Network, NetworkConfig
 from discorl.agents.base import RecurrentAgent
 from discorl.agents.bodies import make_body
-from discorl.envs.base import ArraySpec
 from discorl.errors import DiscorlError
 from discorl.gradients import vector_jacobian
 from discorl.learner import Learner
+from discorl.observations import ArraySpec
 from discorl.optim import ClippedAdam, Schedule
 from discorl.rollout import Rollout, Window
 from discorl.rules.actor_critic import ActorCritic

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import discorl
-from discorl.agents.heads import DiscoHeads
-from discorl.agents.top_k import TopKHeads, top_k_candidates
 from discorl.errors import DiscorlError
+from discorl.own_loop.heads import DiscoHeads
 from discorl.own_loop.tokens import token_rollout
+from discorl.own_loop.top_k import TopKHeads, top_k_candidates
 from discorl.rules.actor_critic import ActorCritic
 
 f64 = torch.float64

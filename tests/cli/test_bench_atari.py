@@ -11,7 +11,7 @@ from discorl.bench.atari import make_emulator
 from discorl.cli.__main__ import main
 from discorl.envs.atari import make_atari
 from discorl.envs.gymnasium import GymnasiumEnvironment
-from discorl.training.trainer import PHASES
+from discorl.life.life import PHASES
 
 needs_ale = pytest.mark.skipif(
     find_spec("ale_py") is None, reason="ale-py is not installed: pip install 'discorl[atari]'"

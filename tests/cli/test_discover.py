@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from discorl.cli.__main__ import main
 from discorl.discovery.run import read_discovery_config
-from discorl.rules.library import load_rule
+from discorl.library.catalogue import load_rule
 from discorl.runs.checkpoint import list_checkpoints
 from discorl.runs.metrics import read_metrics
 

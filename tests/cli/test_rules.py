@@ -13,8 +13,8 @@ import tyro
 
 from discorl.cli.rules import RulesCommand
 from discorl.errors import DiscorlError
+from discorl.library.formats import read_rule, write_rule
 from discorl.rules.disco import DiscoRule
-from discorl.rules.formats import read_rule, write_rule
 
 
 class Stub:

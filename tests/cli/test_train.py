@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 import discorl.cli.train
 from discorl.cli.__main__ import COMMANDS, main
-from discorl.rules.library import save_rule
+from discorl.library.catalogue import save_rule
 from discorl.runs.checkpoint import list_checkpoints
 from discorl.runs.metrics import read_metrics
 from discorl.training.config import TrainConfig

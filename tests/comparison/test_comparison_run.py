@@ -14,8 +14,8 @@ from discorl.cli.__main__ import main
 from discorl.comparison.config import CompareConfig
 from discorl.comparison.run import resume_comparison, start_comparison
 from discorl.errors import DiscorlError
+from discorl.library.catalogue import save_rule
 from discorl.rules.disco import DiscoRule
-from discorl.rules.library import save_rule
 
 ENVS = ("catch:rows=3,columns=3", "catch:rows=4,columns=3")
 SMALL = (

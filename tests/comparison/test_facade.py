@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from discorl.comparison.facade import SingleEnv
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.envs.registry import make_environment
-from discorl.training.actor import Episode
+from discorl.life.episodes import Episode
 
 SEED = 5
 

@@ -24,7 +24,7 @@ from discorl.discovery.run import (
 )
 from discorl.errors import DiscorlError, UnknownNameError
 from discorl.files import read_json
-from discorl.rules.library import load_rule, save_rule
+from discorl.library.catalogue import load_rule, save_rule
 from discorl.rules.meta_network import MetaNetworkSizes
 from discorl.runs.checkpoint import list_checkpoints, load_latest
 from discorl.runs.metrics import read_metrics

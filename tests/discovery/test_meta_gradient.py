@@ -13,10 +13,10 @@ from discorl.discovery.meta_loss import MetaLossConfig
 from discorl.discovery.value_function import ValueConfig, ValueFunction
 from discorl.envs.registry import make_environment
 from discorl.learner import Learner
+from discorl.life.acting import act
 from discorl.optim import ClippedAdam, Schedule
-from discorl.rollout import AgentOutputs
+from discorl.outputs import AgentOutputs
 from discorl.rules.actor_critic import ActorCritic
-from discorl.training.actor import act
 from discorl.tree import flatten
 from discorl.verify import verify_files
 

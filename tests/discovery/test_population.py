@@ -12,10 +12,10 @@ from discorl.discovery.discoverer import Discoverer
 from discorl.discovery.member import Member
 from discorl.errors import DiscorlError
 from discorl.learner import rule_targets
+from discorl.life.episodes import Episode
 from discorl.optim import ClippedAdam, Schedule, global_norm
 from discorl.replay import concatenate, first_trajectories
 from discorl.rules.disco import DiscoRule
-from discorl.training.actor import Episode
 from discorl.tree import flatten
 
 ENV = "catch:rows=4,columns=3"

@@ -9,7 +9,7 @@ import pytest
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.run import start_discovery
 from discorl.files import read_json
-from discorl.rules.library import load_rule, parameter_count
+from discorl.library.catalogue import load_rule, parameter_count
 from discorl.runs.metrics import read_metrics
 from discorl.training.presets import make_config
 from discorl.training.run import start_run

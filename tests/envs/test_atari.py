@@ -10,12 +10,13 @@ from gymnasium.vector import VectorEnv
 from discorl.agents import Network, NetworkConfig
 from discorl.envs import make_environment
 from discorl.envs.atari import make_atari
-from discorl.envs.base import ArraySpec
 from discorl.envs.human_scores import ATARI_57, SCORES, human_normalized
 from discorl.errors import DiscorlError
 from discorl.learner import Learner
+from discorl.life.acting import act
+from discorl.life.episodes import EpisodeTracker
+from discorl.observations import ArraySpec
 from discorl.optim import ClippedAdam, Schedule
-from discorl.training.actor import EpisodeTracker, act
 from discorl.training.config import TrainConfig
 from discorl.training.trainer import Trainer
 

@@ -9,9 +9,9 @@ from playing import play_whole, random_policy
 
 from discorl.cli.__main__ import main
 from discorl.envs import FAMILIES, make_environment, optimal_return, resolve_environment
-from discorl.envs.draw import draw_environment
 from discorl.envs.registry import GAMES, make_game
 from discorl.errors import DiscorlError
+from discorl.runs.gallery import draw_environment
 from discorl.training.presets import ENVIRONMENT_PRESETS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -102,7 +102,7 @@ def test_drawing(tmp_path, monkeypatch, capsys):
     # Given a board, a row, bars and a cart
     names = ("catch", "bandit", "umbrella", "cartpole")
     monkeypatch.setattr("discorl.envs.registry.GAMES", {name: GAMES[name] for name in names})
-    monkeypatch.setattr("discorl.envs.draw._EPISODES", 2)
+    monkeypatch.setattr("discorl.runs.gallery._EPISODES", 2)
     assert main(["envs", "draw", "--out", str(tmp_path / "a" / "b")]) == 0
     assert "4 pictures" in capsys.readouterr().out
     pictures = {path.stem: path for path in (tmp_path / "a" / "b").iterdir()}

@@ -8,9 +8,9 @@ from playing import SPECS, play_whole, random_policy
 from safetensors.torch import load_file, save_file
 
 from discorl.envs import make_environment, optimal_return
-from discorl.envs.base import ArraySpec
 from discorl.envs.registry import GAMES, make_game
 from discorl.errors import DiscorlError
+from discorl.observations import ArraySpec
 
 
 def play(env, steps, seed=0):

@@ -17,8 +17,9 @@ from discorl.envs.external import make_gymnasium
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.envs.wrappers import NormalizedEnvironment, RunningMoments
 from discorl.errors import DiscorlError, UnknownNameError
-from discorl.rollout import HeadSpec
-from discorl.training.actor import EpisodeTracker, act
+from discorl.life.acting import act
+from discorl.life.episodes import EpisodeTracker
+from discorl.outputs import HeadSpec
 
 MODES = list(AutoresetMode)
 NEXT, SAME, DISABLED = MODES

@@ -8,11 +8,12 @@ import torch
 
 from discorl.agents import Network, NetworkConfig
 from discorl.envs import make_environment
-from discorl.envs.base import ArraySpec
 from discorl.envs.minatar import GAMES, make_minatar
 from discorl.errors import DiscorlError
+from discorl.life.acting import act
+from discorl.life.episodes import EpisodeTracker
+from discorl.observations import ArraySpec
 from discorl.rules.actor_critic import ActorCritic
-from discorl.training.actor import EpisodeTracker, act
 
 minatar = pytest.importorskip("minatar", reason="MinAtar is not installed: discorl[minatar]")
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from discorl.envs import list_environments, make_environment
-from discorl.envs.base import ArraySpec
 from discorl.errors import DiscorlError
+from discorl.observations import ArraySpec
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discorl.envs.base import ArraySpec, spec_entries
 from discorl.envs.spaces import ActionWriter, CheckedEnv, ObservationReader
 from discorl.errors import DiscorlError
-from discorl.rollout import observation_leaves
+from discorl.observations import ArraySpec, observation_leaves, spec_entries
 
 FLOATS = [np.float16, np.float32, np.float64]
 DTYPES = [*FLOATS, np.int8, np.int32, np.int64, np.uint8, np.uint16, bool]

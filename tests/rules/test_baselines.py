@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from discorl.rollout import AgentOutputs, Transitions
+from discorl.outputs import AgentOutputs
+from discorl.rollout import Transitions
 from discorl.rules.actor_critic import ActorCritic
 from discorl.rules.base import UpdateRule
 from discorl.rules.policy_gradient import PolicyGradient

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_rules import SMALL
 
-from discorl.rollout import AgentOutputs, Rollout
+from discorl.outputs import AgentOutputs
+from discorl.rollout import Rollout
 from discorl.rules.actor_critic import ActorCritic
 from discorl.rules.disco import DiscoConfig, DiscoRule, DiscoState
 from discorl.rules.meta_network import MetaRNNState

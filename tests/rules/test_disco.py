@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_rules import SMALL
 
-from discorl.rollout import AgentOutputs, Transitions
+from discorl.outputs import AgentOutputs
+from discorl.rollout import Transitions
 from discorl.rules.base import UpdateRule
 from discorl.rules.disco import DiscoConfig, DiscoRule, DiscoState
 from discorl.rules.meta_network import (

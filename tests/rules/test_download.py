@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from discorl.errors import DiscorlError
-from discorl.rules.download import FetchError, Patience, download, download_from_hub
+from discorl.library.download import FetchError, Patience, download, download_from_hub
 
 BODY = bytes(range(256)) * 600
 SHA256 = hashlib.sha256(BODY).hexdigest()
@@ -149,7 +149,7 @@ def test_cache_that_cannot_be_made(server: Server, tmp_path: Path) -> None:
 
 def test_processes_at_once(server: Server, destination: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from discorl.rules.download import download;"
+        "import sys; from pathlib import Path; from discorl.library.download import download;"
         "download(sys.argv[1], sys.argv[2], Path(sys.argv[3]))"
     )
     command = [sys.executable, "-c", code, server.url("good"), SHA256, str(destination)]

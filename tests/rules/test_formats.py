@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from discorl.errors import DiscorlError
+from discorl.library.formats import RuleFileError, read_rule, write_rule
+from discorl.library.published import from_published, to_published
 from discorl.rules.disco import DiscoRule
-from discorl.rules.formats import RuleFileError, read_rule, write_rule
-from discorl.rules.published import from_published, to_published
 
 GATE = "lstm/linear/w"
 fuzz = settings(

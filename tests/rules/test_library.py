@@ -12,12 +12,7 @@ import pytest
 import torch
 
 from discorl.errors import DiscorlError, UnknownNameError
-from discorl.rules import library
-from discorl.rules.actor_critic import ActorCritic
-from discorl.rules.disco import DiscoRule
-from discorl.rules.download import FetchError, Patience
-from discorl.rules.formats import RuleFileError, write_rule
-from discorl.rules.library import (
+from discorl.library.catalogue import (
     Remote,
     StoredRule,
     fetch_rule,
@@ -26,6 +21,11 @@ from discorl.rules.library import (
     rule_statuses,
     save_rule,
 )
+from discorl.library.download import FetchError, Patience
+from discorl.library.formats import RuleFileError, write_rule
+from discorl.rules import library
+from discorl.rules.actor_critic import ActorCritic
+from discorl.rules.disco import DiscoRule
 from discorl.rules.policy_gradient import PolicyGradient
 
 pytestmark = pytest.mark.usefixtures("empty_cache")

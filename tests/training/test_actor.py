@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from discorl.agents import Network, NetworkConfig
 from discorl.agents.base import initial_memory
 from discorl.envs import TimeStep, make_environment
-from discorl.envs.base import ArraySpec, Boundary
+from discorl.envs.base import Boundary
+from discorl.life.acting import Acted, act, burn_in, choose
+from discorl.life.episodes import EpisodeTracker
+from discorl.observations import ArraySpec
 from discorl.rules.actor_critic import ActorCritic
-from discorl.training.actor import Acted, EpisodeTracker, act, burn_in, choose
 
 AGENT = Network.mlp((5, 5, 1), ActorCritic(num_bins=5).heads(3), NetworkConfig(torso=(8,)))
 PARAMS = AGENT.init(torch.Generator().manual_seed(0))

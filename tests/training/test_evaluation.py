@@ -1,10 +1,10 @@
 """Evaluation: the first episode of each copy, and nothing else."""
 
 import torch
+from discorl.training.evaluation import evaluate
 
 from discorl.envs import TimeStep, make_environment
-from discorl.envs.base import ArraySpec
-from discorl.training.evaluation import evaluate
+from discorl.observations import ArraySpec
 
 
 class Follower:

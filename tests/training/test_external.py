@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from discorl.errors import DiscorlError
-from discorl.rules.library import load_rule
+from discorl.library.catalogue import load_rule
+from discorl.life.life import PHASES
 from discorl.runs.checkpoint import list_checkpoints
 from discorl.training.config import TrainConfig
 from discorl.training.run import load_trainer, read_config, resume_run, start_run
-from discorl.training.trainer import PHASES, Trainer
+from discorl.training.trainer import Trainer
 
 MODULE = """
 import gymnasium

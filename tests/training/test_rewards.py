@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discorl.rules.library import load_rule
+from discorl.library.catalogue import load_rule
+from discorl.life.rewards import RewardScaler
 from discorl.training.presets import make_config
-from discorl.training.rewards import RewardScaler
 from discorl.training.trainer import Trainer
 
 

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from discorl.errors import DiscorlError
-from discorl.rules.library import load_rule, save_rule
+from discorl.library.catalogue import load_rule, save_rule
 from discorl.runs import checkpoint as checkpoint_module
 from discorl.runs.checkpoint import Checkpoint, list_checkpoints, load_latest, save_checkpoint
 from discorl.runs.metrics import MetricsWriter, read_metrics

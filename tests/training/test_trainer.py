@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from discorl.envs import TimeStep, optimal_return
-from discorl.envs.base import ArraySpec, Boundary
+from discorl.envs.base import Boundary
 from discorl.errors import DiscorlError
+from discorl.observations import ArraySpec
 from discorl.rules.actor_critic import ActorCritic
 from discorl.training import trainer as trainer_module
 from discorl.training.config import TrainConfig

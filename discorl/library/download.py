@@ -16,8 +16,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from discorl.errors import DiscorlError
 from discorl.files import write_atomically
-from discorl.rules.codecs import MAX_BYTES, reason
-from discorl.rules.formats import read_bytes
+from discorl.library.codecs import MAX_BYTES, reason
+from discorl.library.formats import read_bytes
 
 _CHUNK = 2**16
 _BUSY = (408, 425, 429)

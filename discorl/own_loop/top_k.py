@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from discorl.agents.config import NetworkConfig
-from discorl.agents.heads import NEWBORN, Features, register, rule_heads
 from discorl.agents.network import Network
 from discorl.errors import DiscorlError
 from discorl.layers import Params, truncated_normal
+from discorl.library.catalogue import DEFAULT_RULE, rule_heads
+from discorl.own_loop.heads import NEWBORN, Features, register
 from discorl.rules.base import UpdateRule
 
 _REPLACED = ("head.logits.weight", "head.logits.bias", "model.action")
@@ -70,7 +71,7 @@ class TopKHeads(nn.Module):
         feature_size: int,
         vocabulary: int,
         k: int,
-        rule: str | Path | UpdateRule = "disco103",
+        rule: str | Path | UpdateRule = DEFAULT_RULE,
         config: NetworkConfig = NEWBORN,
     ) -> None:
         super().__init__()

@@ -29,9 +29,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from torch import Tensor
 
-from discorl.rules.disco import DiscoConfig, DiscoRule
-from discorl.rules.meta_network import MetaNetworkSizes
-from discorl.rules.published import (
+from discorl.library.published import (
     PUBLISHED_LAYERS,
     from_published,
     infer_sizes,
@@ -39,6 +37,8 @@ from discorl.rules.published import (
     published_shape,
     to_published,
 )
+from discorl.rules.disco import DiscoConfig, DiscoRule
+from discorl.rules.meta_network import MetaNetworkSizes
 
 MAX_BYTES = 64 * 2**20
 """Of a file, and of what it unpacks to: twenty times Disco103."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from discorl.errors import DiscorlError
 from discorl.files import write_atomically
-from discorl.rules.codecs import (
+from discorl.library.codecs import (
     MAX_BYTES,
     PARSER_ERRORS,
     decode_npz,

@@ -1,4 +1,4 @@
-"""The library of named rules: find, verify, load, save, fetch.
+"""The catalogue of named rules: find, verify, load, save, fetch.
 
 `load_rule` never touches the network. A rule of the table is hand-written code, or a file known
 by its SHA-256: one that can be fetched is looked for in the caches, any other ships with the
@@ -11,16 +11,13 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from discorl.errors import DiscorlError, UnknownNameError
-from discorl.rules.actor_critic import ActorCritic
-from discorl.rules.base import UpdateRule
-from discorl.rules.disco import DiscoConfig, DiscoRule
-from discorl.rules.download import Patience, download, download_from_hub
-from discorl.rules.formats import (
+from discorl.library.download import Patience, download, download_from_hub
+from discorl.library.formats import (
     SUFFIXES,
     RuleFileError,
     check_suffix,
@@ -28,19 +25,19 @@ from discorl.rules.formats import (
     read_bytes,
     write_rule,
 )
+from discorl.outputs import HeadSpec
+from discorl.rules.actor_critic import ActorCritic
+from discorl.rules.base import UpdateRule
+from discorl.rules.disco import DiscoConfig, DiscoRule, disco_heads
 from discorl.rules.policy_gradient import PolicyGradient
+from discorl.settings import field_types, parse_values, split_spec
+
+DEFAULT_RULE = "sprout"
+"""What is meant where no rule is named: it ships with the package."""
 
 Source = Literal["github", "hub"]
 
 _ASSETS = Path(__file__).parent.parent / "assets"
-
-
-@dataclass(frozen=True)
-class WrittenRule:
-    """A rule that is code."""
-
-    kind: str
-    build: Callable[[], UpdateRule]
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,6 @@ class Remote:
 class StoredRule:
     """A rule that is a file."""
 
-    kind: str
     file_name: str
     sha256: str
     provenance: dict[str, str]
@@ -68,9 +64,8 @@ class StoredRule:
         return [folder / self.file_name for folder in folders]
 
 
-RULES: dict[str, WrittenRule | StoredRule] = {
+RULES: dict[str, Callable[[], UpdateRule] | StoredRule] = {
     "disco103": StoredRule(
-        kind="discovered",
         file_name="disco_103.npz",
         sha256="dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa",
         provenance={
@@ -85,14 +80,14 @@ RULES: dict[str, WrittenRule | StoredRule] = {
         ),
     ),
     "sprout": StoredRule(
-        kind="discovered",
         file_name="sprout.safetensors",
         sha256="f1f502afca6f45781c8f1b29faa9fa19a9a910afeb36f2dabcab9e252cd42ee6",
         provenance={"origin": "discovered with discorl; docs/sprout.md says how"},
     ),
-    "actor_critic": WrittenRule("hand-written", ActorCritic),
-    "policy_gradient": WrittenRule("hand-written", PolicyGradient),
+    "actor_critic": ActorCritic,
+    "policy_gradient": PolicyGradient,
 }
+"""Name -> a file, or the class of a rule that is code."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +108,53 @@ def load_rule(name_or_path: str | Path) -> UpdateRule:
     """A rule by name, or from a file that ends in `.npz` or `.safetensors`.
 
     A stored rule comes in float32 on the CPU, with its path and SHA-256 in `provenance`.
+
+    Args:
+      name_or_path: with settings of the rule's own after a colon where wanted:
+        `actor_critic:entropy_cost=0.01`.
     """
-    name = str(name_or_path)
+    spec = str(name_or_path)
+    name, texts = split_spec(spec)
+    rule = _load(name)
+    if not texts:
+        return rule
+    values = parse_values(rule_settings(rule), texts, f"rule {name}")
+    try:
+        return rule.configured(**values)
+    except ValueError as error:
+        raise DiscorlError(f"rule '{spec}': {error}") from error
+
+
+def rule_settings(rule: UpdateRule) -> dict[str, Any]:
+    """The settings of a rule that can be given with its name: setting -> its type."""
+    types = field_types(type(rule.config))
+    return {name: kind for name, kind in types.items() if not is_dataclass(kind)}
+
+
+def as_rule(rule: str | Path | UpdateRule) -> UpdateRule:
+    """A rule given by name, by file or as itself."""
+    return load_rule(rule) if isinstance(rule, str | Path) else rule
+
+
+def rule_heads(rule: str | Path | UpdateRule, num_actions: int) -> HeadSpec:
+    """The heads of a rule given by name, by file or as itself."""
+    if rule == "disco103":
+        # Its sizes are the defaults: a network can be built where the weights are not.
+        return disco_heads(DiscoConfig(), num_actions)
+    return as_rule(rule).heads(num_actions)
+
+
+def require_discovered(rule: UpdateRule) -> DiscoRule:
+    """The rule, if it was discovered: others have no parameters."""
+    if isinstance(rule, DiscoRule):
+        return rule
+    raise DiscorlError(f"rule '{rule.name}' has no parameters: it is code, not a discovered rule")
+
+
+def _load(name: str) -> UpdateRule:
     entry = RULES.get(name)
     if entry is not None:
-        return entry.build() if isinstance(entry, WrittenRule) else _load_stored(name, entry)
+        return _load_stored(name, entry) if isinstance(entry, StoredRule) else entry()
     path = Path(os.path.expanduser(name))
     if path.suffix in SUFFIXES:
         data = read_bytes(path)
@@ -130,7 +167,8 @@ def load_rule(name_or_path: str | Path) -> UpdateRule:
 
 def is_discovered(name_or_path: str | Path) -> bool:
     """Whether a rule of this name has parameters, told without loading it."""
-    return not isinstance(RULES.get(str(name_or_path)), WrittenRule)
+    name, _ = split_spec(str(name_or_path))
+    return isinstance(RULES.get(name), StoredRule | None)
 
 
 def save_rule(rule: UpdateRule, path: str | Path) -> None:
@@ -140,10 +178,7 @@ def save_rule(rule: UpdateRule, path: str | Path) -> None:
     a warning says which settings the file will not hold.
     """
     path = Path(os.path.expanduser(path))
-    if not isinstance(rule, DiscoRule):
-        raise DiscorlError(
-            f"rule '{rule.name}' has no parameters to save: it is code, load it by its name"
-        )
+    rule = require_discovered(rule)
     check_suffix(path)
     lost = _settings_lost_in_npz(rule.config) if path.suffix == ".npz" else []
     write_rule(replace(rule, provenance=_portable(rule.provenance)), path)
@@ -172,7 +207,7 @@ def fetch_rule(
     if name not in RULES:
         raise UnknownNameError("rule", name, RULES)
     entry = RULES[name]
-    if isinstance(entry, WrittenRule) or entry.remote is None:
+    if not isinstance(entry, StoredRule) or entry.remote is None:
         raise DiscorlError(f"rule '{name}' comes with discorl: there is nothing to fetch")
     destination = entry.places()[0]
     if _is_sound(destination, entry.sha256):
@@ -200,7 +235,7 @@ def cache_folders() -> list[Path]:
 
 def parameter_count(rule: UpdateRule) -> int:
     """How many numbers the rule has learned: none, for hand-written ones."""
-    return sum(t.numel() for t in rule.params.values()) if isinstance(rule, DiscoRule) else 0
+    return sum(t.numel() for t in rule.params.values())
 
 
 def _load_stored(name: str, entry: StoredRule) -> DiscoRule:
@@ -255,16 +290,16 @@ def _settings_lost_in_npz(config: DiscoConfig) -> list[str]:
     return [f"{k}={v}" for k, v in asdict(config).items() if v != default[k]]
 
 
-def _status(name: str, entry: WrittenRule | StoredRule) -> RuleStatus:
-    if isinstance(entry, WrittenRule):
-        return RuleStatus(name, entry.kind, "in the package", parameter_count(entry.build()))
+def _status(name: str, entry: Callable[[], UpdateRule] | StoredRule) -> RuleStatus:
+    if not isinstance(entry, StoredRule):
+        return RuleStatus(name, "hand-written", "in the package", parameter_count(entry()))
     where = None
     try:
         where = str(_find(name, entry))
         rule = _load_stored(name, entry)
     except DiscorlError as error:
-        return RuleStatus(name, entry.kind, where, None, str(error))
-    return RuleStatus(name, entry.kind, where, parameter_count(rule))
+        return RuleStatus(name, "discovered", where, None, str(error))
+    return RuleStatus(name, "discovered", where, parameter_count(rule))
 
 
 def _sha256(data: bytes) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from rich.console import Console, Group
@@ -32,7 +33,26 @@ def make_display(console: Console, shown: dict[str, str]) -> Display:
     Args:
       shown: metric -> label, in the order of the table; plain lines show the first three.
     """
-    return LiveDisplay(console, shown) if console.is_terminal else PlainDisplay(console, shown)
+    lively = console.is_terminal or console.is_jupyter
+    return LiveDisplay(console, shown) if lively else PlainDisplay(console, shown)
+
+
+@contextmanager
+def shown_in_python(progress: bool | None, shown: dict[str, str]) -> Iterator[Observer | None]:
+    """What shows a run that was started from Python.
+
+    Args:
+      progress: whether to show it; by default in a terminal or a notebook.
+      shown: see `make_display`.
+    """
+    console = Console(stderr=True)
+    if progress is None:
+        progress = console.is_terminal or console.is_jupyter
+    if not progress:
+        yield None
+        return
+    with make_display(console, shown) as display:
+        yield display
 
 
 def watch(
@@ -47,7 +67,7 @@ def watch(
             return 0, work(display)
     except Interrupted as stop:
         console.print(
-            f"{stop}. Go on with: discorl {command} --resume {stop.folder}", soft_wrap=True
+            f"{stop}. Resume with: discorl {command} --resume {stop.folder}", soft_wrap=True
         )
         return stop.exit_code, {}
 

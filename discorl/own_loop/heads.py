@@ -10,10 +10,8 @@ from torch import Tensor, nn
 from discorl.agents.config import NetworkConfig
 from discorl.agents.network import Network
 from discorl.layers import Params
-from discorl.rollout import HeadSpec
+from discorl.library.catalogue import DEFAULT_RULE, rule_heads
 from discorl.rules.base import UpdateRule
-from discorl.rules.disco import DiscoRule
-from discorl.rules.library import load_rule
 
 NEWBORN = NetworkConfig(value_width=1.0, action_head_std=0.001)
 """A newborn agent that is sure that nothing is worth anything learns faster."""
@@ -38,7 +36,7 @@ class DiscoHeads(nn.Module):
         self,
         feature_size: int,
         num_actions: int,
-        rule: str | Path | UpdateRule = "disco103",
+        rule: str | Path | UpdateRule = DEFAULT_RULE,
         config: NetworkConfig = NEWBORN,
     ) -> None:
         super().__init__()
@@ -57,16 +55,6 @@ class DiscoHeads(nn.Module):
         """What `print` shows."""
         heads = [*self._network.heads.state, *self._network.heads.action]
         return f"{self._network.torso_size}, {self._network.num_actions}, heads={heads}"
-
-
-def rule_heads(rule: str | Path | UpdateRule, num_actions: int) -> HeadSpec:
-    """The heads of a rule given by name, file or itself."""
-    if rule == "disco103":
-        # Its sizes are the defaults: a network can be built where the weights are not.
-        rule = DiscoRule.random()
-    if isinstance(rule, str | Path):
-        rule = load_rule(rule)
-    return rule.heads(num_actions)
 
 
 class Features(nn.Module):

@@ -1,0 +1,150 @@
+"""Where copies of an environment come from: a name, an object, or a function that makes one."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeGuard
+
+import gymnasium
+import torch
+from gymnasium.vector import VectorEnv
+
+from discorl.envs.base import Environment, EnvironmentConfig
+from discorl.envs.external import make_gymnasium
+from discorl.envs.gymnasium import GymnasiumEnvironment
+from discorl.envs.registry import GIVEN, is_external, make_environment, name_game
+from discorl.envs.tensor import TensorEnvironment
+from discorl.errors import DiscorlError
+
+AnyEnvironment = (
+    str | Environment | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any] | Callable[[], Any]
+)
+"""What can be trained in: a name, an object, or a function without arguments that makes one."""
+
+
+@dataclass(frozen=True)
+class EnvironmentSource:
+    """Makes environments of any number of copies."""
+
+    name: str
+    """What a run's settings call it. Names that begin with `given:` mean nothing to another
+    process: the object must be handed over again."""
+    make: Callable[[int], Environment]
+    cheap: bool = False
+    """Whether many copies cost little."""
+    num_envs: int | None = None
+    """The number of copies, if it is fixed."""
+
+
+def find_environment(
+    env: AnyEnvironment,
+    device: torch.device | str = "cpu",
+    config: EnvironmentConfig | None = None,
+) -> EnvironmentSource:
+    """The source that an environment given in any way stands for."""
+    config = config or EnvironmentConfig()
+    if isinstance(env, str):
+        make = partial(make_environment, env, device=device, config=config)
+        return EnvironmentSource(env, make, cheap=not is_external(env))
+    if isinstance(env, TensorEnvironment):
+        return EnvironmentSource(
+            name_game(env.game), partial(TensorEnvironment, env.game, device=device), cheap=True
+        )
+    name = environment_name(env)
+    if isinstance(env, VectorEnv):
+        env = GymnasiumEnvironment(
+            env,
+            name,
+            device,
+            timeout=config.env_timeout,
+            discretize_actions=config.discretize_actions,
+        )
+    if is_environment(env):
+        return EnvironmentSource(name, _Handed(env, name), num_envs=env.num_envs)
+    if isinstance(env, gymnasium.Env):
+        maker: Callable[[], Any] = partial(_another, env, name)
+    elif callable(env):
+        maker = env
+    else:
+        raise DiscorlError(
+            f"env: expected a name, an environment or a function that makes one, got {name}"
+        )
+    return EnvironmentSource(name, partial(_make_from, name, maker, device, config))
+
+
+def environment_name(env: AnyEnvironment) -> str:
+    """A name from which the environment can be made again, or one that says that it cannot."""
+    if isinstance(env, str):
+        return env
+    if isinstance(env, TensorEnvironment):
+        return name_game(env.game)
+    if isinstance(env, gymnasium.Env):
+        spec = env.spec
+        if spec is not None and gymnasium.registry.get(spec.id) == spec:
+            return spec.id
+        return GIVEN + type(env.unwrapped).__name__
+    module, name = getattr(env, "__module__", None), getattr(env, "__qualname__", "")
+    if module not in (None, "__main__") and name.isidentifier() and callable(env):
+        found = getattr(importlib.import_module(module), name, None)
+        if found is env:
+            return f"{module}:{name}"
+    return GIVEN + (name.rpartition(".")[2].strip("<>") or type(env).__name__)
+
+
+def is_environment(env: Any) -> TypeGuard[Environment]:
+    """Whether it is an environment of ours: B copies at once."""
+    return hasattr(env, "observation_spec") and hasattr(env, "num_actions")
+
+
+class _Handed:
+    """Hands out an environment once, then copies of what it was."""
+
+    def __init__(self, env: Environment, name: str) -> None:
+        self._first: Environment | None = env
+        self._copy = _copied(env, name)
+
+    def __call__(self, num_envs: int) -> Environment:
+        if num_envs != self._copy.num_envs:
+            raise DiscorlError(
+                f"env: it has {self._copy.num_envs} copies, expected {num_envs}; give "
+                f"num_envs={self._copy.num_envs}"
+            )
+        first, self._first = self._first, None
+        return first or _copied(self._copy, "env")
+
+
+def _another(env: gymnasium.Env[Any, Any], name: str) -> gymnasium.Env[Any, Any]:
+    return _copied(env, name) if env.spec is None else gymnasium.make(env.spec)
+
+
+def _copied(env: Any, name: str) -> Any:
+    try:
+        return copy.deepcopy(env)
+    except Exception as error:
+        raise DiscorlError(
+            f"env: {name.removeprefix(GIVEN)} cannot be copied, and several copies are needed, for "
+            f"evaluations too ({type(error).__name__}: {error}): give a function that makes it"
+        ) from error
+
+
+def _make_from(
+    name: str,
+    make: Callable[[], Any],
+    device: torch.device | str,
+    config: EnvironmentConfig,
+    num_envs: int,
+) -> Environment:
+    """What a function makes, once or `num_envs` times."""
+    made = [make()]
+    if is_environment(made[0]):
+        if made[0].num_envs != num_envs:
+            raise DiscorlError(
+                f"env: {name} makes {made[0].num_envs} copies, expected {num_envs}; give "
+                f"num_envs={made[0].num_envs}"
+            )
+        return made[0]
+    return make_gymnasium(name, lambda: made.pop() if made else make(), num_envs, device, config)

@@ -1,0 +1,1 @@
+"""Rules as files: the catalogue of names, formats, downloads."""

@@ -1,0 +1,162 @@
+"""How an agent lives: what it acts in, what it stores, how it learns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from discorl.agents.base import Agent
+from discorl.agents.config import NetworkConfig
+from discorl.envs.base import EnvironmentConfig
+from discorl.errors import DiscorlError
+from discorl.learner import Learner
+from discorl.optim import ClippedAdam, Schedule
+from discorl.rules.base import UpdateRule
+from discorl.settings import (
+    Count,
+    FlatView,
+    Natural,
+    NotNegative,
+    Positive,
+    Range,
+    Share,
+    check_fields,
+)
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """What an update learns from; the defaults are the published ones."""
+
+    batch_size: Count | None = 64
+    """Trajectories in an update; none takes the newest of every copy, and replayed ones with
+    them by their share."""
+    replay_capacity: Natural = 1024
+    """Trajectories kept for replay, first in, first out; none are kept if none are drawn."""
+    replay_fraction: Share = 1.0
+    """Share of a batch drawn from replay; the rest is the newest rollout."""
+    replay_ratio: Count = 1
+    """Updates after each rollout, each from a batch of its own."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.batch_size is None and self.replay_fraction == 1:
+            raise DiscorlError(
+                "--batch-size: say how many trajectories an update takes if all come from replay"
+            )
+
+    def shares(self, newest: int) -> tuple[int, int]:
+        """Of a batch: how many trajectories are new, if a rollout has `newest`, and replayed."""
+        batch = self.batch_size
+        if batch is None:
+            batch = round(newest / (1 - self.replay_fraction))
+        fresh = round((1 - self.replay_fraction) * batch)
+        return fresh, batch - fresh
+
+
+@dataclass(frozen=True)
+class ExperienceConfig(FlatView):
+    """What an agent lives through and learns from; the defaults are the published ones."""
+
+    num_envs: Count = 2
+    """Copies of the environment that act at once."""
+    rollout_length: Annotated[int, Range(2)] = 29
+    """Steps each copy acts for between updates, all of them stored; they hold one transition
+    less."""
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    burn_in: Natural = 0
+    """Steps at the start of a trajectory that only refresh the agent's memory."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.burn_in > self.rollout_length - 2:
+            raise DiscorlError(
+                f"--burn-in {self.burn_in}: expected at most {self.rollout_length - 2}, so that "
+                "two steps of --rollout-length are left to learn from"
+            )
+        fresh, replayed = self.shares
+        if fresh > self.num_envs:
+            raise DiscorlError(
+                f"--replay-fraction {self.replay.replay_fraction} of a batch of "
+                f"{fresh + replayed} wants {fresh} new trajectories a step, but {self.num_envs} "
+                "environments give one each: raise --num-envs or --replay-fraction, or lower "
+                "--batch-size"
+            )
+        if replayed and self.replay.replay_capacity < max(replayed, self.num_envs):
+            raise DiscorlError(
+                f"--replay-capacity {self.replay.replay_capacity}: expected room for a batch "
+                f"({replayed}) and for one rollout ({self.num_envs})"
+            )
+
+    @property
+    def shares(self) -> tuple[int, int]:
+        """How many trajectories of a batch are new, and how many replayed."""
+        return self.replay.shares(self.num_envs)
+
+    @property
+    def rollout_steps(self) -> int:
+        """Environment steps of one rollout, over all copies."""
+        return self.num_envs * self.rollout_length
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """What is learned from in place of raw rewards. Returns are always reported as they are."""
+
+    clip_rewards: bool = False
+    """Learn from rewards clipped to [-1, 1]."""
+    reward_scale: float = 1.0
+    """Learn from rewards times this."""
+    shrink_rewards: bool = False
+    """Learn from rewards divided by the running deviation of returns, where that is above one."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not math.isfinite(self.reward_scale) or self.reward_scale == 0:
+            raise DiscorlError("--reward-scale: expected a number other than 0")
+
+
+@dataclass(frozen=True)
+class LearningConfig:
+    """How far an update goes; the defaults are the published ones."""
+
+    learning_rate: Positive = 0.01
+    """The largest possible step of a parameter in one update."""
+    learning_rate_schedule: Literal["constant", "cosine"] = "constant"
+    """Keep the learning rate, or let it fall over the run along a cosine."""
+    final_learning_rate: Share = 0.0
+    """What is left of the learning rate at the end of a schedule, as a fraction."""
+    weight_decay: NotNegative = 0.0
+    """Decoupled weight decay."""
+    max_step: Positive = 1.0
+    """No element of Adam's step exceeds this, before the learning rate."""
+    learn_first_steps: bool = False
+    """Let an episode's first step count in the loss; in the published learner it does not."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def learner(self, agent: Agent, rule: UpdateRule, updates: int | None = None) -> Learner:
+        """Who learns so, for a life of so many updates, if that is known."""
+        if self.learning_rate_schedule == "constant":
+            updates = None
+        elif updates is None:
+            raise DiscorlError(
+                f"--learning-rate-schedule {self.learning_rate_schedule}: a life without a known "
+                "end has no schedule"
+            )
+        schedule = Schedule(self.learning_rate, updates, self.final_learning_rate)
+        optimiser = ClippedAdam(schedule, max_step=self.max_step, weight_decay=self.weight_decay)
+        return Learner(agent, rule, optimiser, self.learn_first_steps)
+
+
+@dataclass(frozen=True)
+class LifeConfig(FlatView):
+    """All that shapes an agent's life but the environment, the rule and the seed."""
+
+    experience: ExperienceConfig = field(default_factory=ExperienceConfig)
+    rewards: RewardConfig = field(default_factory=RewardConfig)
+    environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
+    learning: LearningConfig = field(default_factory=LearningConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)

@@ -1,0 +1,93 @@
+"""Exact statistics of episodes, over the boundaries of rollouts."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from discorl.life.acting import Acted
+
+RECENT_EPISODES = 100
+"""Reported returns are means of so many newest episodes."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One finished episode."""
+
+    total_reward: float
+    length: int
+
+
+class EpisodeLog:
+    """Adds up rewards over rollout boundaries, counts episodes and keeps the newest."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.count = 0
+        """Episodes that ended so far."""
+        self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
+        self._num_envs = num_envs
+        self.begin()
+
+    def begin(self) -> None:
+        """All copies begin new episodes; what they had so far is forgotten."""
+        self._returns = np.zeros(self._num_envs)
+        self._lengths = np.zeros(self._num_envs, dtype=np.int64)
+        self._started = np.zeros(self._num_envs, dtype=np.bool_)
+
+    def update(self, acted: Acted) -> list[Episode]:
+        """Take in a rollout; the episodes that ended within it, in order of time."""
+        episodes = []
+        rewards = acted.rollout.rewards.double().cpu().numpy()
+        ended, idle = acted.ended.cpu().numpy(), acted.idle.cpu().numpy()
+        for reward, end, rest in zip(rewards, ended, idle, strict=True):
+            # The very first observation came before any action: no step of an episode.
+            self._lengths += self._started & ~rest
+            self._started[:] = True
+            self._returns += reward
+            for index in np.flatnonzero(end):
+                episodes.append(Episode(float(self._returns[index]), int(self._lengths[index])))
+                self._returns[index] = 0
+                self._lengths[index] = 0
+        self.count += len(episodes)
+        self.recent.extend(episodes)
+        return episodes
+
+    def mean_return(self) -> float:
+        """Mean return of the newest episodes; not a number before the first has ended."""
+        if not self.recent:
+            return math.nan
+        return math.fsum(e.total_reward for e in self.recent) / len(self.recent)
+
+    def mean_length(self) -> float:
+        """Mean length of the newest episodes; not a number before the first has ended."""
+        if not self.recent:
+            return math.nan
+        return sum(e.length for e in self.recent) / len(self.recent)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The unfinished episodes, the newest finished ones, and how many there were."""
+        totals = [e.total_reward for e in self.recent]
+        return {
+            "returns": torch.tensor(self._returns),
+            "lengths": torch.tensor(self._lengths),
+            "started": torch.tensor(self._started),
+            "recent_returns": torch.tensor(totals, dtype=torch.float64),
+            "recent_lengths": torch.tensor([e.length for e in self.recent], dtype=torch.int64),
+            "count": torch.tensor(self.count),
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from what `state_dict` gave."""
+        self._returns, self._lengths, self._started = (
+            state[name].cpu().numpy().copy() for name in ("returns", "lengths", "started")
+        )
+        pairs = zip(state["recent_returns"], state["recent_lengths"], strict=True)
+        self.recent.clear()
+        self.recent.extend(Episode(float(total), int(length)) for total, length in pairs)
+        self.count = int(state["count"])

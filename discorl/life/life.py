@@ -1,0 +1,251 @@
+"""One agent in one environment, from birth on: act, store, learn. Nothing is written here."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from discorl.agents.base import Agent, initial_memory
+from discorl.agents.given import agent_from_module
+from discorl.agents.network import Network
+from discorl.envs.base import Environment
+from discorl.envs.sources import EnvironmentSource
+from discorl.envs.wrappers import NormalizedEnvironment, RunningMoments
+from discorl.errors import DiscorlError
+from discorl.learner import LearnerState
+from discorl.life.acting import Acted, act
+from discorl.life.config import LifeConfig
+from discorl.life.episodes import EpisodeLog
+from discorl.life.mind import Mind
+from discorl.life.playing import AgentPolicy, Evaluation, evaluate_policy
+from discorl.life.rewards import RewardScaler
+from discorl.replay import ReplaySpec
+from discorl.rollout import Memory, Rollout
+from discorl.rules.base import Metrics, UpdateRule
+from discorl.tree import unflatten
+
+PHASES = ("environment", "acting", "replay", "learning")
+"""What a life's time is spent on."""
+
+
+class Life:
+    """An agent that lives in copies of an environment: all it is and has.
+
+    Args:
+      source: where the environment comes from.
+      rule: what it learns by; on the generator's device, in the agent's float type.
+      config: how it lives.
+      seed: of the environment.
+      generator: draws the newborn agent, its actions and its replays.
+      updates: how many it will live for, if that is known; schedules need it.
+      network: a module that learns in place of the network that the configuration describes.
+      compiled: learn by a compiled step.
+    """
+
+    def __init__(
+        self,
+        source: EnvironmentSource,
+        rule: UpdateRule,
+        config: LifeConfig,
+        seed: int,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        updates: int | None = None,
+        network: nn.Module | None = None,
+        compiled: bool = False,
+    ) -> None:
+        if rule.needs_advantages:
+            raise DiscorlError(
+                f"--rule {rule.name}: it needs advantages from outside, which training does not "
+                "give; actor_critic estimates its own"
+            )
+        self.config = config
+        self.source = source
+        self.own_network = network is not None
+        self.device = generator.device
+        self.dtype = dtype
+        self._moments = RunningMoments() if config.environment.normalize_observations else None
+        self.env = self._make_env(config.experience.num_envs)
+        learner = config.learning.learner(self._make_agent(rule, network), rule, updates)
+        self.mind = Mind(
+            learner,
+            learner.init(generator, dtype),
+            config.experience.replay,
+            generator,
+            config.experience.burn_in,
+            learner.compiled_step() if compiled else None,
+        )
+        self.time_step = self.env.reset(seed)
+        self.memory: Memory | None
+        self.episodes = EpisodeLog(config.experience.num_envs)
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self._begin()
+
+    @property
+    def state(self) -> LearnerState:
+        """What the agent knows, and what its rule and optimiser remember."""
+        return self.mind.state
+
+    def act(self, length: int | None = None) -> Rollout:
+        """Act in all copies and count the episodes; what to learn from, in the agent's type.
+
+        Args:
+          length: stored steps, by default those of a rollout.
+        """
+        started = time.perf_counter()
+        acted = act(
+            self.mind.learner.agent,
+            self.state.params,
+            self.env,
+            self.time_step,
+            length or self.config.experience.rollout_length,
+            self.mind.generator,
+            self.memory,
+        )
+        if not bool(torch.isfinite(acted.rollout.rewards).all()):
+            raise DiscorlError(
+                f"environment '{self.source.name}' gave a reward that is not finite."
+            )
+        self.episodes.update(acted)
+        self.time_step, self.memory = acted.step, acted.memory
+        rollout = self._shape_rewards(acted).to(self.dtype)
+        self.seconds["environment"] += acted.env_seconds
+        self._spent("acting", started + acted.env_seconds)
+        return rollout
+
+    def batch(self, rollout: Rollout, store: bool = True) -> Rollout | None:
+        """Store a rollout, unless it is stored already; a batch that its share is in.
+
+        Nothing until enough is stored.
+        """
+        started = time.perf_counter()
+        if store:
+            self.mind.store(rollout)
+        batch = self.mind.batch(rollout)
+        self._spent("replay", started)
+        return batch
+
+    def learn(self, batch: Rollout) -> Metrics:
+        """One update."""
+        started = time.perf_counter()
+        metrics = self.mind.learn(batch)
+        self._spent("learning", started)
+        return metrics
+
+    def be_born(self) -> None:
+        """A new agent takes this one's place, where the environment is now."""
+        self.mind.state = self.mind.learner.init(self.mind.generator, self.dtype)
+        self.episodes.recent.clear()
+        self._begin()
+
+    def evaluate(self, greedy: bool, episodes: int, seed: int) -> Evaluation:
+        """Play whole episodes on environments of their own; this life is not touched."""
+        # Copies of an environment from outside cost memory or processes: each plays many episodes.
+        copies = episodes if self.source.cheap else self.config.experience.num_envs
+        policy = AgentPolicy(self.mind.learner.agent, self.state.params, greedy)
+        with closing(self._make_env(copies, frozen=True)) as env:
+            return evaluate_policy(policy, env, seed, episodes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to go on exactly from here, in groups."""
+        groups = self.mind.state_dict() | {
+            "time_step": self.time_step,
+            "env": self.env.state_dict(),
+            "episodes": self.episodes.state_dict(),
+        }
+        if self.memory is not None:
+            groups["memory"] = self.memory
+        if self._scaler is not None:
+            groups["rewards"] = self._scaler.state_dict()
+        return groups
+
+    def load_state_dict(self, groups: dict[str, dict[str, Tensor]]) -> None:
+        """Go on from the groups of `state_dict`, each flattened.
+
+        Where the environment cannot be put back, it goes on with new episodes. Raises ValueError
+        or KeyError, naming what does not fit.
+        """
+        self.mind.load_state_dict(groups)
+        self.episodes.load_state_dict(groups["episodes"])
+        if self._scaler is not None:
+            self._scaler.load_state_dict(groups["rewards"])
+        if self.memory is not None:
+            self.memory = unflatten(self.memory, groups["memory"])
+        fresh_step = self.env.load_state_dict(groups["env"])
+        if fresh_step is not None:
+            self.time_step, self.memory = fresh_step, self._no_memory()
+            self.episodes.begin()
+            return
+        has_last = any(name.startswith("last") for name in groups["time_step"])
+        last = self.time_step.observation if has_last else None
+        self.time_step = unflatten(replace(self.time_step, last=last), groups["time_step"])
+
+    def close(self) -> None:
+        """Free what the environment holds."""
+        self.env.close()
+
+    def _make_agent(self, rule: UpdateRule, network: nn.Module | None) -> Agent:
+        heads, spec = rule.heads(self.env.num_actions), self.env.observation_spec
+        if network is None:
+            return Network.for_observations(spec, heads, self.config.network)
+        return agent_from_module(network, spec, heads, self.config.network)
+
+    def _begin(self) -> None:
+        """What a newborn agent has: no memories, nothing stored, no idea of rewards."""
+        num_envs = self.config.experience.num_envs
+        self.memory = self._no_memory()
+        shrinks = self.config.rewards.shrink_rewards
+        self._scaler = RewardScaler(num_envs, self.device) if shrinks else None
+        spec = ReplaySpec(
+            self.env.observation_spec,
+            self.env.num_actions,
+            self.dtype,
+            final=self.time_step.truncated is not None,
+            memory={} if self.memory is None else {k: m.shape[1:] for k, m in self.memory.items()},
+        )
+        self.mind.make_room(spec, self.config.experience.rollout_length, num_envs)
+
+    def _no_memory(self) -> Memory | None:
+        num_envs = self.config.experience.num_envs
+        return initial_memory(self.mind.learner.agent, num_envs, self.device)
+
+    def _make_env(self, copies: int, frozen: bool = False) -> Environment:
+        env = self.source.make(copies)
+        return env if self._moments is None else NormalizedEnvironment(env, self._moments, frozen)
+
+    def _shape_rewards(self, acted: Acted) -> Rollout:
+        """What is learned from; returns were counted before."""
+        config, rewards = self.config.rewards, acted.rollout.rewards
+        if config.clip_rewards:
+            rewards = rewards.clamp(-1, 1)
+        if self._scaler is not None:
+            rewards = self._scaler.scale(rewards, acted.ended)
+        return replace(acted.rollout, rewards=config.reward_scale * rewards)
+
+    def _spent(self, phase: str, since: float) -> None:
+        """Book the time since then on a phase."""
+        self.seconds[phase] += time.perf_counter() - since
+
+
+def upgraded(groups: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
+    """What version 0.1 saved of a life, as this version does; anything else as it is."""
+    if "tracker" not in groups:
+        return groups
+    groups = dict(groups)
+    recent = groups.pop("recent")
+    groups["episodes"] = groups.pop("tracker") | {
+        "recent_returns": recent["returns"],
+        "recent_lengths": recent["lengths"],
+        "count": recent.get("count", torch.tensor(len(recent["returns"]))),
+    }
+    step = dict(groups["time_step"])
+    step["terminated"] = step.pop("discount") == 0
+    groups["time_step"] = step
+    if "state" in groups:
+        groups["learner"] = groups.pop("state")
+    return groups

@@ -1,0 +1,98 @@
+"""What an agent is, wherever it lives: what it knows, what it has stored, and how it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from discorl.learner import Learner, LearnerState
+from discorl.life.acting import burn_in
+from discorl.life.config import ReplayConfig
+from discorl.replay import Replay, ReplaySpec, concatenate, first_trajectories
+from discorl.rollout import Rollout
+from discorl.rules.base import Metrics
+from discorl.tree import unflatten
+
+LearnerStep = Callable[[LearnerState, Rollout], tuple[LearnerState, Metrics]]
+
+
+class Mind:
+    """A learner and its state, the replay it learns from, and the generator that draws.
+
+    Args:
+      state: an agent, newborn or not.
+      burn_in: steps at the start of a trajectory that only refresh the agent's memory.
+      step: how to learn, by default `learner.step`; a compiled one is faster.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        state: LearnerState,
+        config: ReplayConfig,
+        generator: torch.Generator,
+        burn_in: int = 0,
+        step: LearnerStep | None = None,
+    ) -> None:
+        self.learner = learner
+        self.state = state
+        self.config = config
+        self.generator = generator
+        self.burn_in = burn_in
+        self.replay: Replay | None = None
+        """What is stored; nothing if none of it would be drawn."""
+        self._step = step
+
+    def make_room(self, spec: ReplaySpec, length: int, newest: int) -> None:
+        """Take the memory for replay, if any is drawn, of rollouts of `newest` trajectories."""
+        if self.config.shares(newest)[1]:
+            device = self.generator.device
+            self.replay = Replay(self.config.replay_capacity, length, spec, device)
+
+    def store(self, rollout: Rollout) -> None:
+        """Keep a rollout for replay, if there is one."""
+        if self.replay is not None:
+            self.replay.add(rollout)
+
+    def batch(self, rollout: Rollout) -> Rollout | None:
+        """The newest trajectories and replayed ones, as the configuration mixes them.
+
+        Nothing until enough is stored.
+        """
+        fresh, replayed = self.config.shares(rollout.actions.shape[1])
+        if self.replay is not None and self.replay.size < replayed:
+            return None
+        parts = [first_trajectories(rollout, fresh)] if fresh else []
+        if self.replay is not None:
+            parts.append(self.replay.sample(replayed, self.generator))
+        return parts[0] if len(parts) == 1 else concatenate(parts)
+
+    def learn(self, batch: Rollout) -> Metrics:
+        """One update."""
+        if self.burn_in and batch.memory:
+            batch = burn_in(self.learner.agent, self.state.params, batch, self.burn_in)
+        self.state, metrics = (self._step or self.learner.step)(self.state, batch)
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to go on exactly from here, in groups."""
+        groups: dict[str, Any] = {
+            "learner": self.state,
+            "generator": {"state": self.generator.get_state()},
+        }
+        if self.replay is not None:
+            groups["replay"] = self.replay.state_dict()
+        return groups
+
+    def load_state_dict(self, groups: dict[str, dict[str, Tensor]]) -> None:
+        """Go on from the groups of `state_dict`, each flattened.
+
+        Raises ValueError or KeyError, naming what does not fit.
+        """
+        self.state = unflatten(self.state, groups["learner"])
+        if self.replay is not None:
+            self.replay.load_state_dict(groups["replay"])
+        self.generator.set_state(groups["generator"]["state"].cpu())

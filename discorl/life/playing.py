@@ -1,0 +1,113 @@
+"""Whole episodes: how good a policy is, in environments of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from discorl.agents.base import Agent, initial_memory
+from discorl.envs.base import Environment
+from discorl.layers import Params
+from discorl.life.acting import choose, policy_step
+from discorl.rollout import TimeStep
+
+MAX_STEPS = 100_000
+"""Of an episode, if nothing else is said."""
+
+
+class Policy(Protocol):
+    """Chooses actions in B copies of an environment."""
+
+    def begin(self, env: Environment, seed: int) -> Any:
+        """What is carried along from the first step on; the seed fixes every random choice."""
+        ...
+
+    def act(self, step: TimeStep, carried: Any) -> tuple[Tensor, Any]:
+        """Actions [B], and what to carry along to the next step."""
+        ...
+
+
+class AgentPolicy:
+    """An agent with fixed parameters: sampled actions, or always the likeliest."""
+
+    def __init__(self, agent: Agent, params: Params, greedy: bool) -> None:
+        self.agent, self.params, self.greedy = agent, params, greedy
+
+    def begin(self, env: Environment, seed: int) -> Any:
+        """See `Policy.begin`."""
+        device = next(iter(self.params.values())).device
+        generator = torch.Generator(device).manual_seed(seed)
+        return generator, initial_memory(self.agent, env.num_envs, device)
+
+    def act(self, step: TimeStep, carried: Any) -> tuple[Tensor, Any]:
+        """See `Policy.act`."""
+        generator, memory = carried
+        logits, memory = policy_step(self.agent, self.params, step, memory)
+        return choose(logits, generator, self.greedy), (generator, memory)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Statistics over episodes."""
+
+    mean_return: float
+    std_return: float
+    mean_length: float
+    episodes: int
+    unfinished: int
+    """Episodes still running at the limit, counted with what they had."""
+
+
+@torch.no_grad()
+def evaluate_policy(
+    policy: Policy,
+    env: Environment,
+    seed: int,
+    episodes: int | None = None,
+    max_steps: int = MAX_STEPS,
+) -> Evaluation:
+    """Play whole episodes: one in each copy of the environment, and again until there are enough.
+
+    Of every round the first episode of every copy counts and no other, so short ones are not
+    favoured.
+
+    Args:
+      episodes: how many; by default one for each copy.
+      max_steps: of an episode.
+    """
+    episodes = episodes or env.num_envs
+    rounds = [
+        # Vector environments give their copies the seeds that follow: rounds must not share any.
+        _play_round(policy, env, seed + number * env.num_envs, max_steps)
+        for number in range(-(-episodes // env.num_envs))
+    ]
+    total, length, running = (torch.cat(parts)[:episodes] for parts in zip(*rounds, strict=True))
+    return Evaluation(
+        mean_return=float(total.mean()),
+        std_return=float(total.std(correction=0)),
+        mean_length=float(length.mean()),
+        episodes=episodes,
+        unfinished=int(running.sum()),
+    )
+
+
+def _play_round(
+    policy: Policy, env: Environment, seed: int, max_steps: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns, lengths and whether it is still running [B], of the first episode of each copy."""
+    step, carried = env.reset(seed), policy.begin(env, seed)
+    total = torch.zeros_like(step.reward, dtype=torch.float64)
+    length = torch.zeros_like(total)
+    running = torch.ones_like(step.terminated)
+    for _ in range(max_steps):
+        actions, carried = policy.act(step, carried)
+        step = env.step(actions)
+        total += torch.where(running, step.reward.double(), 0)
+        length += running
+        running &= ~step.ended
+        if not running.any():
+            break
+    return total, length, running

@@ -1,0 +1,47 @@
+"""What an agent sees: a tensor or a dictionary of tensors, and how each of them looks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Observation = Tensor | dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """What one observation, or one entry of it, looks like."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype = torch.float32
+    scale: float = 1.0
+    """Networks multiply by it: 1 / 255 for images of bytes."""
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it has rows, columns and channels."""
+        return len(self.shape) == 3
+
+    def bytes(self) -> int:
+        """Memory of one."""
+        return torch.Size(self.shape).numel() * self.dtype.itemsize
+
+
+ObservationSpec = ArraySpec | dict[str, ArraySpec]
+
+
+def spec_entries(spec: ObservationSpec) -> dict[str, ArraySpec]:
+    """The arrays of an observation by name; a plain one is called `observations`."""
+    return {"observations": spec} if isinstance(spec, ArraySpec) else spec
+
+
+def observation_leaves(observations: Observation) -> dict[str, Tensor]:
+    """The tensors of an observation by name; a plain tensor is called `observations`."""
+    return {"observations": observations} if isinstance(observations, Tensor) else observations
+
+
+def batch_size(observations: Observation) -> int:
+    """How many observations [B, ...] there are."""
+    return len(next(iter(observation_leaves(observations).values())))

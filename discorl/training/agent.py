@@ -1,0 +1,286 @@
+"""An agent that has learned: it loads, acts and is saved, without replay, rule or environment."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from discorl.agents.base import Agent, initial_memory
+from discorl.agents.config import NetworkConfig
+from discorl.agents.given import agent_from_module
+from discorl.agents.module import ModuleAgent
+from discorl.agents.network import Network
+from discorl.envs.base import Environment
+from discorl.envs.space_files import space_from_json, space_to_json
+from discorl.envs.spaces import ActionWriter, ObservationReader
+from discorl.envs.wrappers import NormalizedEnvironment, RunningMoments
+from discorl.errors import DiscorlError
+from discorl.files import write_atomically
+from discorl.life.acting import choose, policy_step
+from discorl.life.life import Life
+from discorl.observations import ArraySpec, ObservationSpec, batch_size
+from discorl.outputs import HeadSpec
+from discorl.rollout import Memory, TimeStep
+from discorl.settings import change
+from discorl.training.config import TrainConfig
+from discorl.tree import flatten, split_groups, unflatten
+
+AGENT_FILE = "agent.json"
+"""The blueprint in a run folder; the parameters are in its checkpoints."""
+_FORMAT, _VERSION = "discorl-agent", "1"
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """All that it takes to build an agent's network and to talk to it."""
+
+    network: NetworkConfig
+    heads: HeadSpec
+    observation_space: gymnasium.Space[Any]
+    """Of one copy, as the environment shows it."""
+    action_space: gymnasium.Space[Any]
+    discretize_actions: int = 0
+    own_network: bool = False
+    """The network is a module that somebody brought, and must bring again."""
+
+    def build(self, network: nn.Module | None = None) -> Agent:
+        """The network, with whatever parameters."""
+        spec = ObservationReader(self.observation_space).spec
+        if self.own_network and network is None:
+            raise DiscorlError(
+                "this agent's network is a module of your own: pass it again, network=..."
+            )
+        if network is not None:
+            return agent_from_module(network, spec, self.heads, self.network)
+        return Network.for_observations(spec, self.heads, self.network)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        heads = asdict(self.heads) | {"loss_only": sorted(self.heads.loss_only)}
+        return {
+            "network": asdict(self.network),
+            "heads": heads,
+            "observation_space": space_to_json(self.observation_space),
+            "action_space": space_to_json(self.action_space),
+            "discretize_actions": self.discretize_actions,
+            "own_network": self.own_network,
+        }
+
+    @classmethod
+    def from_json(cls, values: Any) -> Blueprint:
+        """What `to_json` gave; ValueError or KeyError if it is no blueprint."""
+        heads = values["heads"]
+        return cls(
+            network=change(NetworkConfig(), values["network"]),
+            heads=HeadSpec(
+                state={name: tuple(shape) for name, shape in heads["state"].items()},
+                action={name: tuple(shape) for name, shape in heads["action"].items()},
+                loss_only=frozenset(heads["loss_only"]),
+                value_range={k: float(v) for k, v in heads["value_range"].items()},
+            ),
+            observation_space=space_from_json(values["observation_space"]),
+            action_space=space_from_json(values["action_space"]),
+            discretize_actions=int(values["discretize_actions"]),
+            own_network=bool(values["own_network"]),
+        )
+
+
+@dataclass
+class TrainedAgent:
+    """A policy that reads what its environment shows and gives what it wants to be told.
+
+    `act` takes one observation or many, as Gymnasium's spaces have them, and NumPy arrays.
+    """
+
+    blueprint: Blueprint
+    agent: Agent
+    params: dict[str, Tensor]
+    moments: RunningMoments | None = None
+    """What observations are shifted and scaled by, if they are."""
+    info: dict[str, Any] = field(default_factory=dict)
+    """Where it comes from: environment, rule, seed, steps."""
+    _generator: torch.Generator | None = None
+
+    def __post_init__(self) -> None:
+        self._reader = ObservationReader(self.blueprint.observation_space)
+        self._writer = ActionWriter(self.blueprint.action_space, self.blueprint.discretize_actions)
+
+    @property
+    def num_actions(self) -> int:
+        """How many actions it chooses from."""
+        return self._writer.num_actions
+
+    def seed(self, seed: int) -> None:
+        """Fix the draws of sampled actions from now on."""
+        self._generator = torch.Generator(self._device).manual_seed(seed)
+
+    @torch.no_grad()
+    def act(
+        self,
+        observation: Any,
+        state: Memory | None = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+    ) -> tuple[Any, Memory | None]:
+        """Choose actions.
+
+        Args:
+          observation: of one environment, or of B: arrays with a leading dimension.
+          state: what the last call gave, for agents that remember; None begins anew.
+          episode_start: whether the observation begins an episode, one or B booleans: then
+            nothing before it is remembered.
+          deterministic: the likeliest action in place of a drawn one.
+
+        Returns:
+          One action, or an array of B, as the environment takes them; and the state to give with
+          the next call, which is None for agents that remember nothing.
+        """
+        logits, state, single = self._logits(observation, state, episode_start)
+        actions = self._writer.write(choose(logits, self._generator, deterministic))
+        return (actions[0] if single else actions), state
+
+    @torch.no_grad()
+    def probabilities(
+        self, observation: Any, state: Memory | None = None, episode_start: Any = None
+    ) -> np.ndarray:
+        """The policy [A], or [B, A]: how likely `act` would draw each action."""
+        logits, _, single = self._logits(observation, state, episode_start)
+        probs: np.ndarray = torch.softmax(logits, dim=-1).cpu().numpy()
+        return probs[0] if single else probs
+
+    def save(self, path: str | Path) -> None:
+        """Write the agent alone to one `.safetensors` file; `discorl.load_agent` reads it."""
+        path = Path(path)
+        if path.suffix != ".safetensors":
+            raise DiscorlError(f"{path}: expected a name ending in .safetensors")
+        groups: dict[str, Any] = {"params": self.params}
+        if self.moments is not None:
+            groups["moments"] = self.moments.state_dict()
+        metadata = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "blueprint": json.dumps(self.blueprint.to_json()),
+            "info": json.dumps(self.info),
+        }
+        tensors = {k: t.detach().cpu().contiguous() for k, t in flatten(groups).items()}
+        write_atomically(path, lambda p: save_file(tensors, p, metadata))
+
+    def watching(self, env: Environment) -> Environment:
+        """The environment as the agent sees it: with observations normalised as its own were."""
+        if self.moments is None:
+            return env
+        return NormalizedEnvironment(env, self.moments, frozen=True)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(iter(self.params.values())).device
+
+    def _logits(
+        self, observation: Any, state: Memory | None, episode_start: Any
+    ) -> tuple[Tensor, Memory | None, bool]:
+        single = self._reader.is_single(observation)
+        read = self._reader.read_each([observation]) if single else self._reader.read(observation)
+        if self.moments is not None:
+            read = self.moments.normalize(read)
+        batch = batch_size(read)
+        first = np.zeros(batch, bool) if episode_start is None else np.ravel(episode_start)
+        if first.shape != (batch,):
+            raise DiscorlError(f"episode_start: expected {batch} booleans, got {first.shape}")
+        firsts = torch.as_tensor(first.astype(bool), device=self._device)
+        memory = initial_memory(self.agent, batch, self._device) if state is None else state
+        step = TimeStep(_to(read, self._device), torch.zeros(batch), firsts)
+        logits, memory = policy_step(self.agent, self.params, step, memory)
+        return logits, memory, single
+
+
+def agent_of(life: Life, config: TrainConfig, step: int) -> TrainedAgent:
+    """The agent of a life as it is now."""
+    info = {"env": config.env, "rule": config.rule, "seed": config.seed, "steps": step}
+    params = {name: p.detach().clone() for name, p in life.state.params.items()}
+    moments = None
+    if isinstance(life.env, NormalizedEnvironment):
+        moments = RunningMoments()
+        moments.load_state_dict(life.env.moments.state_dict())
+    return TrainedAgent(blueprint_of(life), life.mind.learner.agent, params, moments, info)
+
+
+def blueprint_of(life: Life) -> Blueprint:
+    """How the agent of a life is built."""
+    agent = life.mind.learner.agent
+    env = life.env.env if isinstance(life.env, NormalizedEnvironment) else life.env
+    return Blueprint(
+        network=life.config.network,
+        heads=agent.heads,
+        observation_space=getattr(env, "observation_space", _space(env.observation_spec)),
+        action_space=getattr(env, "action_space", spaces.Discrete(env.num_actions)),
+        discretize_actions=life.config.environment.discretize_actions,
+        own_network=life.own_network,
+    )
+
+
+def read_agent(path: Path, network: nn.Module | None = None) -> TrainedAgent:
+    """The agent in a file that `TrainedAgent.save` wrote."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != _FORMAT or metadata.get("version") != _VERSION:
+                raise DiscorlError(f"{path}: no agent of discorl, or of another version")
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        blueprint = Blueprint.from_json(json.loads(metadata["blueprint"]))
+        info = json.loads(metadata["info"])
+    except FileNotFoundError:
+        raise DiscorlError(f"{path}: no such file") from None
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise DiscorlError(f"{path}: cannot be read as an agent: {error}") from error
+    groups = split_groups(tensors)
+    return assemble_agent(blueprint, groups["params"], groups.get("moments"), info, network)
+
+
+def assemble_agent(
+    blueprint: Blueprint,
+    params: dict[str, Tensor],
+    moments: dict[str, Tensor] | None,
+    info: dict[str, Any],
+    network: nn.Module | None = None,
+) -> TrainedAgent:
+    """An agent from its parts; a DiscorlError says what does not fit."""
+    agent = blueprint.build(network)
+    try:
+        template = agent.init(torch.Generator())
+        params = unflatten(template, params)
+    except ValueError as error:
+        raise DiscorlError(f"the agent's parameters do not fit its network: {error}") from error
+    if isinstance(agent, ModuleAgent):
+        with torch.no_grad():
+            for name, parameter in agent.module.named_parameters():
+                parameter.copy_(params[name])
+    running = None
+    if moments is not None:
+        running = RunningMoments()
+        running.load_state_dict(moments)
+    return TrainedAgent(blueprint, agent, params, running, info)
+
+
+def _space(spec: ObservationSpec) -> gymnasium.Space[Any]:
+    """What an environment without a space of its own shows."""
+    if not isinstance(spec, ArraySpec):
+        return spaces.Dict({name: _space(entry) for name, entry in spec.items()})
+    if spec.dtype == torch.uint8:
+        return spaces.Box(0, 1 if spec.scale == 1 else 255, spec.shape, np.uint8)
+    return spaces.Box(-np.inf, np.inf, spec.shape, np.float32)
+
+
+def _to(observation: Any, device: torch.device) -> Any:
+    if isinstance(observation, Tensor):
+        return observation.to(device)
+    return {name: leaf.to(device) for name, leaf in observation.items()}

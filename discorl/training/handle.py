@@ -1,0 +1,155 @@
+"""A training run in Python: its agent, resuming, evaluating, plotting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from discorl.envs.sources import AnyEnvironment, EnvironmentSource, find_environment
+from discorl.errors import DiscorlError
+from discorl.files import read_json
+from discorl.life.playing import Evaluation
+from discorl.rules.base import UpdateRule
+from discorl.runs.checkpoint import Checkpoint, load_latest, read_checkpoint
+from discorl.runs.display import shown_in_python
+from discorl.runs.folder import CHECKPOINTS, CURVE_FILE
+from discorl.runs.handle import RunFolder
+from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
+from discorl.runs.session import Callback, Observer
+from discorl.training.agent import (
+    AGENT_FILE,
+    Blueprint,
+    TrainedAgent,
+    agent_of,
+    assemble_agent,
+    read_agent,
+)
+from discorl.training.config import TrainConfig
+from discorl.training.run import Given, load_trainer, read_config, resume_run
+from discorl.tree import split_groups
+
+SHOWN = {
+    "charts/episode_return": "return",
+    "rule/entropy": "entropy",
+    "losses/total_loss": "loss",
+    "losses/pi_loss": "policy loss",
+    "losses/pg_loss": "policy-gradient loss",
+    "losses/value_loss": "value loss",
+    "losses/q_loss": "value loss",
+    "eval/return_greedy": "evaluation, greedy",
+    "eval/return_sampled": "evaluation, sampled",
+    "charts/env_steps": "environment steps",
+    "time/steps_per_second": "steps/s",
+}
+"""Metrics that a display shows, and what it calls them."""
+
+
+class Run(RunFolder):
+    """A training run.
+
+    Args:
+      folder: its folder.
+      env, rule, network: what was handed to `discorl.train` as an object, and cannot be made again
+        from the run's settings.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        env: AnyEnvironment | None = None,
+        rule: UpdateRule | None = None,
+        network: nn.Module | None = None,
+    ) -> None:
+        super().__init__(folder)
+        self._env, self._rule, self._network = env, rule, network
+
+    @property
+    def config(self) -> TrainConfig:
+        """Its settings."""
+        return read_config(self.folder)
+
+    @property
+    def agent(self) -> TrainedAgent:
+        """The agent of the newest checkpoint."""
+        return load_agent(self.folder, self._network)
+
+    def resume(
+        self,
+        steps: int | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        progress: bool | None = None,
+    ) -> Run:
+        """Go on from the newest checkpoint, if need be to a new number of steps."""
+        with shown_in_python(progress, SHOWN) as observer:
+            return self._resume(steps, callbacks, observer)
+
+    def evaluate(self, episodes: int | None = None, deterministic: bool = False) -> Evaluation:
+        """Play whole episodes with the newest agent, in environments of their own."""
+        with closing(load_trainer(self.folder, given=self._given())) as trainer:
+            return trainer.evaluate(deterministic, episodes)
+
+    def plot(self, out: str | Path | None = None, metric: str = EPISODE_RETURN) -> Path:
+        """Draw the learning curve; where it is. By default it is the run's own `curve.png`."""
+        path = self.folder / CURVE_FILE if out is None else Path(out)
+        plot_curves([read_curve(self.folder, metric)], path, metric)
+        return path
+
+    def _resume(
+        self, steps: int | None, callbacks: Sequence[Callback], observer: Observer | None
+    ) -> Run:
+        resume_run(self.folder, steps, observer, callbacks, self._given())
+        return self
+
+    def _given(self) -> Given:
+        source: EnvironmentSource | None = None
+        if self._env is not None:
+            config = self.config
+            source = find_environment(self._env, config.run.device, config.life.environment)
+        return Given(self._rule, source, self._network)
+
+
+def load_agent(path: str | Path, network: nn.Module | None = None) -> TrainedAgent:
+    """A trained agent, ready to act.
+
+    Args:
+      path: a run folder, whose newest checkpoint counts; or one of its checkpoints; or a file
+        that `TrainedAgent.save` wrote.
+      network: the module, if the agent's network is one of your own.
+    """
+    path = Path(path)
+    if path.is_file() or path.suffix == ".safetensors":
+        return read_agent(path, network)
+    folder, checkpoint = _find_checkpoint(path)
+    config = read_config(folder)
+    if not (folder / AGENT_FILE).exists():  # A run of version 0.1.
+        with closing(load_trainer(folder)) as trainer:
+            return agent_of(trainer.life, config, trainer.step)
+    try:
+        blueprint = Blueprint.from_json(read_json(folder / AGENT_FILE))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DiscorlError(f"{folder / AGENT_FILE} is damaged: {error!r}") from error
+    tensors = checkpoint.tensors
+    info = {"env": config.env, "rule": config.rule, "seed": config.seed, "steps": checkpoint.step}
+    normalizer = split_groups(split_groups(tensors).get("env", {})).get("normalizer")
+    params = _under(tensors, "learner/params/")
+    return assemble_agent(blueprint, params, normalizer, info, network)
+
+
+def _find_checkpoint(path: Path) -> tuple[Path, Checkpoint]:
+    """The run folder, and the checkpoint that is meant."""
+    if path.parent.name == CHECKPOINTS:
+        return path.parent.parent, read_checkpoint(path)
+    read_config(path)  # Says what is wrong if it is no run.
+    checkpoint = load_latest(path / CHECKPOINTS)
+    if checkpoint is None:
+        raise DiscorlError(f"{path} has no whole checkpoint yet")
+    return path, checkpoint
+
+
+def _under(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
