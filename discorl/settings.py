@@ -134,8 +134,10 @@ def _change(config: Any, values: dict[str, Any], kind: str) -> Any:
         own = {name: values[name] for name in flat_settings(part) if name in values}
         if isinstance(given, Mapping):
             part = change(part, given, kind)
-        elif given is not None:
+        elif isinstance(given, type(part)):
             part = given
+        elif given is not None:
+            raise DiscorlError(f"{flag(f.name)}: expected several settings, got {given!r}")
         if given is not None or own:
             changes[f.name] = _change(part, own, kind)
     return replace(config, **changes) if changes else config

@@ -117,7 +117,8 @@ def test_actions_must_be_integers(dtype):
         ("behaviour_logits", torch.zeros(3, 2, 2)),
         ("behaviour_logits", torch.zeros(2, 2)),
         ("advantages", torch.zeros(3, 2)),
-        ("final", torch.zeros(2, 2, dtype=torch.bool)),
+        ("gaps", torch.zeros(3, 2, dtype=torch.bool)),
+        ("linked", torch.zeros(3, 2, dtype=torch.bool)),
     ],
 )
 def test_transition_shape_errors_name_the_argument(name, value):

@@ -101,7 +101,7 @@ class Member:
 
     def _enter_environment(self) -> None:
         """Begin a life in this life's environment, and have it judged by what has its shapes."""
-        if self.lives > 1:
+        if hasattr(self, "life"):
             self.life.close()
         seed = self.seed + (self.lives - 1) * _LIFE_STRIDE
         self.life = begin_life(

@@ -33,6 +33,10 @@ PHASES = ("environment", "acting", "replay", "learning")
 """What a life's time is spent on."""
 
 
+class BadRewardError(DiscorlError):
+    """Nothing can be learned from this reward."""
+
+
 class Life:
     """An agent that lives in copies of an environment: all it is and has.
 
@@ -108,8 +112,8 @@ class Life:
             self.memory,
         )
         if not bool(torch.isfinite(acted.rollout.rewards).all()):
-            raise DiscorlError(
-                f"environment '{self.source.name}' gave a reward that is not finite."
+            raise BadRewardError(
+                f"environment '{self.source.name}' gave a reward that is not finite"
             )
         self.episodes.update(acted)
         self.time_step, self.memory = acted.step, acted.memory

@@ -99,6 +99,11 @@ class DiscoTrainer:
         """Made with the first rollout, which says how much room it takes."""
         return self._mind.replay
 
+    @property
+    def generator(self) -> torch.Generator:
+        """Draws from replay. If it draws the actions too, a state holds all that is random."""
+        return self._mind.generator
+
     def step(self, rollout: Rollout) -> Metrics:
         """Store a rollout, and learn `replay_ratio` times.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
 from discorl.rollout import Transitions
 from discorl.rules.base import HandWritten, Metrics
+from discorl.settings import NotNegative, Positive, Range, Share, check_fields
 from discorl.values import (
     MovingAverage,
     ValueReading,
@@ -48,23 +50,33 @@ class ActorCritic(HandWritten):
 
     categorical_value: bool = True
     """A distribution over `num_bins` values, or one number."""
-    num_bins: int = 601
-    max_abs_value: float = 300.0
+    num_bins: Annotated[int, Range(2)] = 601
+    """Bins of that distribution."""
+    max_abs_value: Positive = 300.0
+    """Range of those bins, on the squashed scale if values are squashed."""
     nonlinear_value: bool = True
     """The value head speaks in `signed_hyperbolic` of the value."""
     normalize_advantage: bool = False
+    """Shift and scale advantages by their moving averages."""
     normalize_td: bool = False
     """Only with a scalar value: the target `v + td` must stay a value."""
-    discount: float = 0.997
-    vtrace_lambda: float = 0.95
-    pg_cost: float = 1.0
-    value_cost: float = 0.5
-    entropy_cost: float = 0.2
-    moving_average_decay: float = 0.99
+    discount: Share = 0.997
+    """What a reward is worth one step later."""
+    vtrace_lambda: Share = 0.95
+    """V-trace's decay of traces: 0 looks one step ahead, 1 as far as the rollout goes."""
+    pg_cost: NotNegative = 1.0
+    """Weight of the policy gradient."""
+    value_cost: NotNegative = 0.5
+    """Weight of the value loss."""
+    entropy_cost: NotNegative = 0.2
+    """Weight of the entropy bonus."""
+    moving_average_decay: Share = 0.99
+    """How slowly the moving averages of advantages and TD errors follow."""
 
     name = "actor_critic"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.normalize_td and self.categorical_value:
             raise ValueError(
                 "normalize_td: only with categorical_value=False; a categorical head needs "

@@ -1,12 +1,13 @@
 """Discovered rules: values by Retrace, targets by the meta-network, loss by KL.
 
 Oh et al., "Discovering state-of-the-art reinforcement learning algorithms", Nature 648 (2025).
+docs/symbols.md has the symbols of its equations and their names here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from discorl.rules.meta_network import (
     apply_meta_network,
     initial_params,
 )
+from discorl.settings import NotNegative, Positive, Range, Share, check_fields
 from discorl.values import (
     MovingAverage,
     RetraceReturns,
@@ -37,19 +39,31 @@ class DiscoConfig:
     """What a discovered rule fixes besides its parameters; the defaults are Disco103's."""
 
     sizes: MetaNetworkSizes = field(default_factory=MetaNetworkSizes)
-    num_bins: int = 601
+    num_bins: Annotated[int, Range(2)] = 601
     """Bins of the agent's categorical action value q."""
-    max_abs_value: float = 300.0
+    max_abs_value: Positive = 300.0
     """Range of those bins, on the squashed scale."""
-    discount: float = 0.997
-    retrace_lambda: float = 0.95
-    policy_cost: float = 1.0
-    y_cost: float = 1.0
-    z_cost: float = 1.0
-    aux_policy_cost: float = 1.0
-    value_cost: float = 0.2
-    target_params_decay: float = 0.9
-    moving_average_decay: float = 0.99
+    discount: Share = 0.997
+    """What a reward is worth one step later."""
+    retrace_lambda: Share = 0.95
+    """Retrace's decay of traces."""
+    policy_cost: NotNegative = 1.0
+    """Weight of the divergence from the policy's target."""
+    y_cost: NotNegative = 1.0
+    """Weight of the divergence from y's target."""
+    z_cost: NotNegative = 1.0
+    """Weight of the divergence from z's target."""
+    aux_policy_cost: NotNegative = 1.0
+    """Weight of predicting the next step's policy."""
+    value_cost: NotNegative = 0.2
+    """Weight of the action values' loss."""
+    target_params_decay: Share = 0.9
+    """How slowly target parameters follow the agent's."""
+    moving_average_decay: Share = 0.99
+    """How slowly the moving averages of advantages and TD errors follow."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True)

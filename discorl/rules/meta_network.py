@@ -11,11 +11,13 @@ Shapes: T transitions, B trajectories, A actions, P prediction bins.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from discorl.layers import Params, initial_linear, linear, lstm_cell
+from discorl.settings import Count, Range, check_fields
 from discorl.values.distributions import lookup
 from discorl.values.transforms import signed_log
 
@@ -25,30 +27,34 @@ _PREDICTION_EMBEDDINGS = 14
 """How often an embedding of y or z, online or target, enters the per-step inputs."""
 _ACTION_SCALARS = 7
 """Inputs per action that are not embeddings of z; those are two."""
+_Pair = Annotated[tuple[int, int], Range(1)]
 
 
 @dataclass(frozen=True)
 class MetaNetworkSizes:
     """All sizes; the defaults are Disco103's."""
 
-    predictions: int = 600
+    predictions: Count = 600
     """P: bins of the agent's y and z."""
-    hidden: int = 256
+    hidden: Count = 256
     """Trajectory LSTM."""
-    prediction_embedding: tuple[int, int] = (16, 1)
+    prediction_embedding: _Pair = (16, 1)
     """Trajectory net: hidden and output units of the nets that embed y and z."""
-    policy_channels: tuple[int, int] = (16, 2)
+    policy_channels: _Pair = (16, 2)
     """Trajectory net: the two mean-field blocks that embed each action."""
-    policy_target_channels: int = 16
+    policy_target_channels: Count = 16
     """The mean-field block before the policy target."""
-    meta_hidden: int = 128
+    meta_hidden: Count = 128
     """Meta-RNN."""
-    meta_embedding: int = 16
+    meta_embedding: Count = 16
     """The meta-RNN's input."""
-    meta_prediction_embedding: tuple[int, int] = (16, 1)
+    meta_prediction_embedding: _Pair = (16, 1)
     """As `prediction_embedding`, for the meta-RNN's own nets."""
-    meta_policy_channels: tuple[int, int] = (16, 2)
+    meta_policy_channels: _Pair = (16, 2)
     """As `policy_channels`, for the meta-RNN's own blocks."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def layers(self) -> dict[str, tuple[int, int]]:
         """Every layer's name -> (in, out)."""

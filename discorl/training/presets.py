@@ -24,6 +24,7 @@ _ACTOR_CRITIC: Settings = {
     "torso": (64, 32, 32),
     "value_width": 1.0,
     "num_envs": 16,
+    "batch_size": None,
     "replay_fraction": 0.75,
     "learn_first_steps": True,
 }
@@ -116,7 +117,7 @@ ENVIRONMENT_PRESETS = (
             "torso": (128,),
             "num_envs": 8,
             "rollout_length": 16,
-            "batch_size": 32,
+            "batch_size": None,
             "replay_fraction": 0.75,
             "steps": 1600,
         },

@@ -7,7 +7,7 @@ from torch import nn
 
 from discorl.envs.sources import EnvironmentSource, find_environment
 from discorl.errors import DiscorlError
-from discorl.life.life import Life, upgraded
+from discorl.life.life import BadRewardError, Life, upgraded
 from discorl.life.playing import Evaluation
 from discorl.rules.base import Metrics, UpdateRule
 from discorl.runs.checkpoint import Checkpoint
@@ -59,7 +59,10 @@ class Trainer:
 
     def train_step(self) -> Metrics | None:
         """One rollout and its updates; no metrics until enough is stored to learn from."""
-        rollout = self.life.act()
+        try:
+            rollout = self.life.act()
+        except BadRewardError as error:
+            raise DiscorlError(f"{error} at step {self.step + 1}.") from error
         metrics = None
         for update in range(self.config.life.experience.replay.replay_ratio):
             batch = self.life.batch(rollout, store=update == 0)

@@ -251,7 +251,7 @@ def test_weights_are_drawn_by_fan_in(name, gain):
         ("impala", {"a": VECTOR, "b": ArraySpec((2, 3))}, r"--body impala.*\[6\], \[2, 3\]"),
         ("nature", ArraySpec((35, 40, 3)), r"--body nature cannot read.*\[35, 40, 3\]"),
         ("conv", ArraySpec((5, 2, 1)), r"--body conv cannot read.*\[5, 2, 1\]"),
-        ("cnn", FRAME, r"unknown body 'cnn'.*nature"),
+        ("cnn", FRAME, r"--body: expected one of .*nature.*, got 'cnn'"),
     ],
 )
 def test_a_body_that_cannot_read_the_observation(name, spec, message):

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 import discorl
+from discorl.agents.check import check_parameters
 from discorl.errors import DiscorlError
-from discorl.own_loop.check import check_agent, check_parameters
+from discorl.own_loop.check import check_agent
 
 A = 3
 OBSERVATIONS = torch.randn(4, 5, 6, generator=torch.Generator().manual_seed(0))

@@ -255,10 +255,10 @@ def test_second_derivatives_in_reverse_and_forward_mode(memory):
     ("options", "message"),
     [
         ({"memory_size": 10, "memory_heads": 4}, "--memory-size 10 .*--memory-heads 4"),
-        ({"memory_heads": 0}, "--memory-heads 0"),
+        ({"memory_heads": 0}, "--memory-heads: expected at least 1, got 0"),
         ({"memory_window": 1}, "--memory-window 1"),
-        ({"memory_layers": 0}, "--memory-layers 0"),
-        ({"memory": "elephant"}, "unknown memory 'elephant'.*lstm"),
+        ({"memory_layers": 0}, "--memory-layers: expected at least 1, got 0"),
+        ({"memory": "elephant"}, "--memory: expected one of .*lstm.*, got 'elephant'"),
     ],
 )
 def test_impossible_memories_are_refused(options, message):

@@ -76,8 +76,7 @@ def make_setup(rule, updates, optimiser=None, spread=0.3):
     generator = torch.Generator().manual_seed(1)
     env = make_environment("catch:rows=4,columns=3", 3)
     network = NetworkConfig(torso=(8, 7), model_size=5, head_hidden=6)
-    shape = env.observation_spec.shape
-    agent = Network.mlp(shape, rule.heads(env.num_actions), network)
+    agent = Network.mlp(env.observation_spec.shape, rule.heads(env.num_actions), network)
     learner = Learner(agent, rule, optimiser or ClippedAdam(Schedule(0.01)))
     state = learner.init(generator, torch.float64)
 
@@ -89,7 +88,7 @@ def make_setup(rule, updates, optimiser=None, spread=0.3):
 
     target_params = stir(state.params)
     state = replace(state, params=stir(state.params), target_params=target_params)
-    value_function = ValueFunction(shape, ValueConfig(torso=(6, 5)))
+    value_function = ValueFunction(env.observation_spec, ValueConfig(value_torso=(6, 5)))
     value_state = value_function.init(generator, torch.float64)
     step, rollouts = env.reset(2), []
     for length in [5] * updates + [9]:

@@ -10,15 +10,18 @@ from discorl.discovery import member as member_module
 from discorl.discovery.config import DiscoverConfig, deal_environments
 from discorl.discovery.discoverer import Discoverer
 from discorl.discovery.member import Member
+from discorl.discovery.meta_loss import MetaLossConfig
 from discorl.errors import DiscorlError
 from discorl.learner import rule_targets
 from discorl.life.episodes import Episode
 from discorl.optim import ClippedAdam, Schedule, global_norm
 from discorl.replay import concatenate, first_trajectories
 from discorl.rules.disco import DiscoRule
+from discorl.settings import change
 from discorl.tree import flatten
 
 ENV = "catch:rows=4,columns=3"
+REPLAY = {"batch_size": 4, "replay_fraction": 0.5, "replay_capacity": 8}
 
 
 def config(**settings):
@@ -33,7 +36,7 @@ def config(**settings):
         "value_torso": (6, 5),
         "learning_rate": 0.01,
     }
-    return DiscoverConfig(**(small | settings))
+    return change(DiscoverConfig(), small | settings)
 
 
 def make_member(rule, index=0, **settings):
@@ -77,33 +80,35 @@ class TestDealing:
 
 class TestLifetimes:
     def test_agents_are_reborn(self, tiny_rule):
-        member = make_member(tiny_rule, lifetimes=(4,), replay_capacity=8)
+        member = make_member(tiny_rule, lifetimes=(4,), **REPLAY)
         assert (member.age, member.lifetime, member.lives) == (0, 4, 1)
         for _ in range(2):
             member.meta_step(tiny_rule)
         assert (member.age, member.lives) == (4, 1)
-        assert member.recent
-        assert member.replay.size == 8
-        old = flatten(member.state.params)
+        assert member.life.episodes.recent
+        assert member.life.mind.replay.size == 8
+        old = flatten(member.life.state.params)
         # When its time is up, then a new agent takes its place.
-        position = member.time_step.observation.clone()
+        position = member.life.time_step.observation.clone()
         member.be_born()
         assert (member.age, member.lives) == (0, 2)
-        assert not torch.equal(member.state.params["head.logits.weight"], old["head.logits.weight"])
-        assert_same(member.state.target_params, member.state.params)
-        assert int(member.state.optimiser.count) == 0
-        assert not any(t.any() for t in member.state.optimiser.first.values())
-        assert not any(t.any() for t in member.state.optimiser.second.values())
+        assert not torch.equal(
+            member.life.state.params["head.logits.weight"], old["head.logits.weight"]
+        )
+        assert_same(member.life.state.target_params, member.life.state.params)
+        assert int(member.life.state.optimiser.count) == 0
+        assert not any(t.any() for t in member.life.state.optimiser.first.values())
+        assert not any(t.any() for t in member.life.state.optimiser.second.values())
         assert_same(
-            flatten(member.state.rule),
+            flatten(member.life.state.rule),
             flatten(tiny_rule.initial_state(torch.float32, "cpu")),
         )
         assert int(member.value_state.optimiser.count) == 0
         assert float(member.value_state.advantage.decay_product) == 1
-        assert member.mean_return is None
-        assert member.replay.size == 0
+        assert not member.life.episodes.recent
+        assert member.life.mind.replay.size == 0
         # The environment knows nothing of it.
-        assert torch.equal(member.time_step.observation, position)
+        assert torch.equal(member.life.time_step.observation, position)
 
     def test_a_meta_step_starts_the_next_life(self, tiny_rule):
         member = make_member(tiny_rule, lifetimes=(4,))
@@ -112,7 +117,7 @@ class TestLifetimes:
             member.meta_step(tiny_rule)
             ages.append((member.lives, member.age))
         assert ages == [(1, 2), (1, 4), (2, 2), (2, 4), (3, 2)]
-        assert int(member.state.optimiser.count) == 2
+        assert int(member.life.state.optimiser.count) == 2
 
     def test_a_life_never_exceeds_its_time(self, tiny_rule):
         member = make_member(tiny_rule, lifetimes=(5,), inner_steps=2)
@@ -137,13 +142,13 @@ class TestLifetimes:
     def test_a_newborn_learns_from_its_own_experience_only(self, tiny_rule):
         """Replay is empty at birth, wherever the ring stood when the old agent died."""
         settings = {"replay_capacity": 10, "replay_fraction": 1.0}
-        member = make_member(tiny_rule, **settings)
-        rollout = member._act(5)
-        member._mix(replace(rollout, rewards=torch.full_like(rollout.rewards, 7.0)))
+        member = make_member(tiny_rule, **REPLAY | settings)
+        rollout = member.life.act()
+        member._batch(replace(rollout, rewards=torch.full_like(rollout.rewards, 7.0)))
         member.be_born()
         own = replace(rollout, rewards=torch.full_like(rollout.rewards, 1.0))
         for _ in range(3):
-            assert (member._mix(own).rewards == 1).all()
+            assert (member._batch(own).rewards == 1).all()
 
 
 class TestFamilies:
@@ -152,48 +157,51 @@ class TestFamilies:
         games = []
         for _ in range(4):
             member.meta_step(tiny_rule)
-            games.append(member.env.game)
+            games.append(member.life.env.game)
         assert len(set(games)) == 4
         other = Member(config(lifetimes=(2,)), 1, "family:grid", tiny_rule)
-        assert other.env.game not in games
+        assert other.life.env.game not in games
 
     def test_without_lifetimes_the_environment_stays(self, tiny_rule):
         member = Member(config(), 0, "family:bandit", tiny_rule)
-        game = member.env.game
+        game = member.life.env.game
         for _ in range(3):
             member.meta_step(tiny_rule)
-        assert member.env.game is game
+        assert member.life.env.game is game
 
     def test_a_restored_member_goes_on_exactly(self, tiny_rule):
         """Into whatever environment its life was in, shapes and all."""
-        settings = config(lifetimes=(2, 4), replay_capacity=8)
+        settings = config(lifetimes=(2, 4), **REPLAY)
         member = Member(settings, 0, "family:catch", tiny_rule)
         for _ in range(5):
-            saved = {name: t.clone() for name, t in flatten(member.tensors()).items()}
+            saved = {name: t.clone() for name, t in flatten(member.state_dict()).items()}
             twin = Member(settings, 0, "family:catch", tiny_rule)
-            twin.restore(saved)
-            assert_same(flatten(twin.tensors()), saved)
+            twin.load_state_dict(saved)
+            assert_same(flatten(twin.state_dict()), saved)
             member.meta_step(tiny_rule)
             twin.meta_step(tiny_rule)
-            assert_same(flatten(twin.tensors()), flatten(member.tensors()))
+            assert_same(flatten(twin.state_dict()), flatten(member.state_dict()))
 
 
 class TestReplay:
     def test_without_replay_rollouts_are_fresh(self, tiny_rule):
         member = make_member(tiny_rule)
-        rollout = member._act(5)
-        assert member._mix(rollout) is rollout
+        rollout = member.life.act()
+        assert member._batch(rollout) is rollout
 
     @pytest.mark.parametrize(("fraction", "fresh"), [(0.0, 4), (0.5, 2), (0.75, 1), (1.0, 0)])
     def test_part_of_a_rollout_is_replayed(self, tiny_rule, fraction, fresh):
         settings = {"replay_capacity": 16, "replay_fraction": fraction}
-        member = make_member(tiny_rule, **settings)
-        rollouts = [member._act(5) for _ in range(4)]
+        member = make_member(tiny_rule, **REPLAY | settings)
+        rollouts = [member.life.act() for _ in range(4)]
         tagged = [
             replace(r, rewards=torch.full_like(r.rewards, float(i))) for i, r in enumerate(rollouts)
         ]
-        mixed = [member._mix(r) for r in tagged]
-        assert member.replay.size == 16
+        mixed = [member._batch(r) for r in tagged]
+        if fraction:
+            assert member.life.mind.replay.size == 16
+        else:
+            assert member.life.mind.replay is None
         last = mixed[-1]
         assert last.actions.shape == (5, 4)
         newest = first_trajectories(last, fresh)
@@ -205,12 +213,12 @@ class TestReplay:
             assert any(torch.equal(trajectory, stored["logits"][:, i]) for i in range(16))
 
     def test_old_trajectories_come_back(self, tiny_rule):
-        member = make_member(tiny_rule, replay_capacity=16, replay_fraction=1.0)
+        member = make_member(tiny_rule, batch_size=4, replay_capacity=16, replay_fraction=1.0)
         seen = set()
         for i in range(8):
-            rollout = member._act(5)
+            rollout = member.life.act()
             tagged = replace(rollout, rewards=torch.full_like(rollout.rewards, float(i)))
-            seen |= {(i, int(r)) for r in member._mix(tagged).rewards[0]}
+            seen |= {(i, int(r)) for r in member._batch(tagged).rewards[0]}
         assert any(stored < now for now, stored in seen)
         assert all(now - 4 < stored <= now for now, stored in seen)
 
@@ -219,23 +227,25 @@ class TestMembers:
     def test_two_members_differ(self, tiny_rule):
         one, two = make_member(tiny_rule, 0), make_member(tiny_rule, 1)
         name = "head.logits.weight"
-        assert not torch.equal(one.state.params[name], two.state.params[name])
-        first, second = one._act(20), two._act(20)
+        assert not torch.equal(one.life.state.params[name], two.life.state.params[name])
+        first, second = one.life.act(20), two.life.act(20)
         assert not torch.equal(first.actions, second.actions)
         assert not torch.equal(first.observations, second.observations)
 
     def test_a_member_is_its_seed_and_index(self, tiny_rule):
         for settings in ({}, {"seed": 3}):
             one, two = (make_member(tiny_rule, 1, **settings) for _ in range(2))
-            assert_same(flatten(one.tensors()), flatten(two.tensors()))
+            assert_same(flatten(one.state_dict()), flatten(two.state_dict()))
         assert not torch.equal(
-            make_member(tiny_rule, 1).state.params["head.logits.weight"],
-            make_member(tiny_rule, 1, seed=1).state.params["head.logits.weight"],
+            make_member(tiny_rule, 1).life.state.params["head.logits.weight"],
+            make_member(tiny_rule, 1, seed=1).life.state.params["head.logits.weight"],
         )
 
     def test_widths_are_taken_in_turn(self, tiny_rule):
         widths = [
-            make_member(tiny_rule, i, widths=(8, 6)).state.params["head.logits.weight"].shape[1]
+            make_member(tiny_rule, i, widths=(8, 6))
+            .life.state.params["head.logits.weight"]
+            .shape[1]
             for i in range(3)
         ]
         assert widths == [8, 6, 8]
@@ -243,48 +253,51 @@ class TestMembers:
     def test_the_validation_rollout_is_twice_as_long(self, tiny_rule, monkeypatch):
         lengths = []
 
-        def watch(_learner, _state, _function, _value_state, train, valid, mode):
+        def watch(_learner, _state, _function, _value_state, train, valid, weights, mode):
             lengths.append(([len(r.actions) for r in train], len(valid.actions), mode))
+            assert weights == MetaLossConfig(entropy_cost=0.5)
             raise KeyboardInterrupt
 
         monkeypatch.setattr(member_module, "meta_gradient", watch)
         with pytest.raises(KeyboardInterrupt):
-            make_member(tiny_rule, inner_steps=3, mode="mixed").meta_step(tiny_rule)
+            make_member(tiny_rule, inner_steps=3, mode="mixed", entropy_cost=0.5).meta_step(
+                tiny_rule
+            )
         assert lengths == [([5, 5, 5], 10, "mixed")]
 
-    @pytest.mark.parametrize("replay", [0, 12])
+    @pytest.mark.parametrize("replay", [{}, REPLAY | {"replay_capacity": 12}])
     def test_a_restored_member_goes_on_exactly(self, tiny_rule, replay):
-        settings = {"lifetimes": (4, 6), "replay_capacity": replay, "float64": True}
+        settings = {"lifetimes": (4, 6), "float64": True} | replay
         rule = tiny_rule.to(torch.float64)
         member = make_member(rule, **settings)
         for steps in range(5):  # Through births, too.
-            saved = {name: t.clone() for name, t in flatten(member.tensors()).items()}
+            saved = {name: t.clone() for name, t in flatten(member.state_dict()).items()}
             expected = member.meta_step(rule)
             other = make_member(rule, index=1, **settings)
             other.meta_step(rule)
-            other.restore(saved)
+            other.load_state_dict(saved)
             found = other.meta_step(rule)
             assert_same(flatten(found), flatten(expected))
-            assert_same(flatten(other.tensors()), flatten(member.tensors()))
-            assert other.mean_return == member.mean_return, steps
+            assert_same(flatten(other.state_dict()), flatten(member.state_dict()))
+            assert other.life.episodes.recent == member.life.episodes.recent, steps
 
     def test_an_environment_that_cannot_be_put_back_begins_new_episodes(self, tiny_rule):
         member = Member(config(), 0, "CartPole-v1", tiny_rule)
         member.meta_step(tiny_rule)
         twin = Member(config(), 0, "CartPole-v1", tiny_rule)
-        twin.restore(flatten(member.tensors()))
+        twin.load_state_dict(flatten(member.state_dict()))
         # The new poles stand nearly upright and still, and nothing was received yet.
-        assert not torch.equal(twin.time_step.observation, member.time_step.observation)
-        assert twin.time_step.observation.abs().max() <= 0.05
-        assert not twin.time_step.reward.any()
-        assert not twin.tracker.state_dict()["lengths"].any()
+        assert not torch.equal(twin.life.time_step.observation, member.life.time_step.observation)
+        assert twin.life.time_step.observation.abs().max() <= 0.05
+        assert not twin.life.time_step.reward.any()
+        assert not twin.life.episodes.state_dict()["lengths"].any()
 
     def test_returns_are_restored_to_the_last_digit(self, tiny_rule):
         member = make_member(tiny_rule)
-        member.recent.extend([Episode(0.1, 3), Episode(1 / 3, 4)])
+        member.life.episodes.recent.extend([Episode(0.1, 3), Episode(1 / 3, 4)])
         other = make_member(tiny_rule, 1)
-        other.restore(flatten(member.tensors()))
-        assert list(other.recent) == list(member.recent)
+        other.load_state_dict(flatten(member.state_dict()))
+        assert other.life.episodes.recent == member.life.episodes.recent
 
 
 def poison(monkeypatch, *, indices=(1,), value=float("nan")):
@@ -313,7 +326,7 @@ def test_meta_gradients_that_are_not_finite_do_not_count(
     alone = Discoverer(settings, tiny_rule)
     alone.members = [m for m in alone.members if m.index != 1]
     if optimiser == "per_agent":
-        del alone.optimisers[1]
+        del alone.adam_of[1]
     alone.meta_step()
     # When the third breaks
     with monkeypatch.context() as broken:
@@ -323,10 +336,11 @@ def test_meta_gradients_that_are_not_finite_do_not_count(
     assert (report.skipped, discoverer.skipped) == (1, 1)
     assert [a.metrics["finite"] for a in report.agents] == [1, 0, 1]
     assert_same(discoverer.rule.params, alone.rule.params)
-    tensors = {i: flatten(state) for i, state in discoverer.optimisers.items()}
+    states = discoverer.adam_of or {None: discoverer.adam}
+    tensors = {i: flatten(state) for i, state in states.items()}
     assert all(torch.isfinite(t).all() for state in tensors.values() for t in state.values())
     if optimiser == "per_agent":
-        assert [int(discoverer.optimisers[i].count) for i in range(3)] == [1, 0, 1]
+        assert [int(discoverer.adam_of[i].count) for i in range(3)] == [1, 0, 1]
         assert not any(t.any() for t in tensors[1].values())
     # And once it is sound again it counts again.
     report = discoverer.meta_step()
@@ -404,12 +418,12 @@ def test_shared_is_adam_of_the_mean(tiny_rule):
     updates, state = ADAM.update(mean, ADAM.init(tiny_rule.params), tiny_rule.params)
     discoverer = Discoverer(config(), tiny_rule)
     report = discoverer.meta_step()
-    assert list(discoverer.optimisers) == [-1]
+    assert not discoverer.adam_of
     for name, update in updates.items():
         torch.testing.assert_close(
             discoverer.rule.params[name], tiny_rule.params[name] + update, rtol=0, atol=1e-8
         )
-        torch.testing.assert_close(discoverer.optimisers[-1].first[name], state.first[name])
+        torch.testing.assert_close(discoverer.adam.first[name], state.first[name])
     assert report.update_norm == pytest.approx(float(global_norm(updates)), rel=1e-5)
 
 
@@ -418,7 +432,7 @@ def test_per_agent_is_the_mean_of_adams(tiny_rule):
     updates = [ADAM.update(g, ADAM.init(tiny_rule.params), tiny_rule.params)[0] for g in grads]
     discoverer = Discoverer(config(meta_optimiser="per_agent"), tiny_rule)
     discoverer.meta_step()
-    assert list(discoverer.optimisers) == [0, 1]
+    assert list(discoverer.adam_of) == [0, 1]
     for name, param in tiny_rule.params.items():
         mean = (updates[0][name] + updates[1][name]) / 2
         torch.testing.assert_close(discoverer.rule.params[name], param + mean, rtol=0, atol=1e-8)
@@ -430,7 +444,7 @@ def test_for_one_agent_both_optimisers_are_the_same(tiny_rule):
     for _ in range(3):
         assert shared.meta_step().agents == own.meta_step().agents
         assert_same(shared.rule.params, own.rule.params)
-    assert_same(flatten(shared.optimisers[-1]), flatten(own.optimisers[0]))
+    assert_same(flatten(shared.adam), flatten(own.adam_of[0]))
 
 
 def test_the_cosine_schedule_ends_at_zero(tiny_rule):
@@ -447,7 +461,7 @@ def test_a_report_has_a_row_for_each_agent(tiny_rule):
     report = discoverer.meta_step()
     assert [a.env for a in report.agents] == [*envs, ENV]
     for agent, member in zip(report.agents, discoverer.members, strict=True):
-        assert agent.metrics["return"] == member.mean_return
+        assert agent.metrics["return"] == member.life.episodes.mean_return()
         assert (agent.metrics["age"], agent.metrics["lives"]) == (2, 1)
     # Too short for an episode to end: no return, rather than a made-up one.
     short = Discoverer(config(envs=("catch:rows=40",), rollout_length=2), tiny_rule)
@@ -456,7 +470,7 @@ def test_a_report_has_a_row_for_each_agent(tiny_rule):
 
 @pytest.mark.parametrize("optimiser", ["shared", "per_agent"])
 def test_a_restored_discoverer_goes_on_exactly(tiny_rule, optimiser):
-    settings = config(meta_optimiser=optimiser, lifetimes=(4,), replay_capacity=8)
+    settings = config(meta_optimiser=optimiser, lifetimes=(4,), **REPLAY)
     discoverer, other = (Discoverer(settings, tiny_rule) for _ in range(2))
     for _ in range(3):
         discoverer.meta_step()
@@ -479,10 +493,15 @@ def test_a_random_rule_tells_a_newborns_actions_apart(seed):
     """Or it would never learn to: all that it knows of an action goes through a few ReLUs."""
     rule = DiscoRule.random(seed=seed)
     member = make_member(rule)
-    rollout = member._act(5)
-    outputs = member.learner.agent.outputs(member.state.params, rollout.observations)
+    rollout = member.life.act()
+    outputs = member.life.mind.learner.agent.outputs(member.life.state.params, rollout.observations)
     targets, _ = rule_targets(
-        member.state, rollout, outputs, rule, member.learner.agent, differentiable=False
+        member.life.state,
+        rollout,
+        outputs,
+        rule,
+        member.life.mind.learner.agent,
+        differentiable=False,
     )
     assert targets.policy.std(dim=-1).max() > 1e-6
 
@@ -490,4 +509,4 @@ def test_a_random_rule_tells_a_newborns_actions_apart(seed):
 @pytest.mark.parametrize("first_steps", [False, True])
 def test_members_learn_from_first_steps_if_asked_for(tiny_rule, first_steps):
     member = make_member(tiny_rule, learn_first_steps=first_steps)
-    assert member.learner.learn_first_steps is first_steps
+    assert member.life.mind.learner.learn_first_steps is first_steps

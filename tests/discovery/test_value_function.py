@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from discorl.discovery.value_function import ValueConfig, ValueFunction
+from discorl.observations import ArraySpec
 from discorl.rollout import Rollout
 from discorl.tree import flatten
 from discorl.values import MovingAverage
@@ -34,7 +35,8 @@ def rollout_of(observations, rewards, discounts, logits=None, actions=None):
 @pytest.fixture
 def identity():
     """A network that gives its one observed number back, so that values are chosen by hand."""
-    function = ValueFunction((1,), ValueConfig(torso=(1,), discount=GAMMA, vtrace_lambda=LAMBDA))
+    config = ValueConfig(value_torso=(1,), value_discount=GAMMA, value_lambda=LAMBDA)
+    function = ValueFunction(ArraySpec((1,)), config)
     names = ("torso.layers.0.weight", "torso.layers.0.bias", "head.weight", "head.bias")
     shapes = ((1, 1), (1,), (1, 1), (1,))
     params = {
@@ -140,8 +142,8 @@ def test_the_update_is_adams_on_the_raw_output(identity):
 
 def test_updates_move_values_towards_their_targets():
     """A reward of one at every step of endless episodes: the value is 1 / (1 - 0.9) = 10."""
-    config = ValueConfig(torso=(8, 8), learning_rate=0.01, discount=0.9)
-    function = ValueFunction((1,), config)
+    config = ValueConfig(value_torso=(8, 8), value_learning_rate=0.01, value_discount=0.9)
+    function = ValueFunction(ArraySpec((1,)), config)
     state = function.init(torch.Generator().manual_seed(0), torch.float64)
     rollout = rollout_of([1.0] * 20, [1.0] * 20, [1.0] * 20)
     errors = []
@@ -156,7 +158,7 @@ def test_updates_move_values_towards_their_targets():
 
 
 def test_a_fresh_network_has_seen_nothing():
-    function = ValueFunction((3, 2), ValueConfig(torso=(5, 4)))
+    function = ValueFunction(ArraySpec((3, 2)), ValueConfig(value_torso=(5, 4)))
     state = function.init(torch.Generator().manual_seed(0))
     assert {n: tuple(p.shape) for n, p in state.params.items()} == {
         "torso.layers.0.weight": (5, 6),

@@ -116,7 +116,7 @@ def returns_of(targets):
     """What hangs on no moving average, each [T, B, ...]."""
     if hasattr(targets, "raw_advantage"):
         return {"advantage": targets.raw_advantage, "td": targets.td}
-    names = ("q_target", "advantage", "q_td", "value_target", "td")
+    names = ("q_target", "advantage", "q_td")
     return {name: getattr(targets.returns, name) for name in names}
 
 

@@ -80,6 +80,10 @@ needs_ale = pytest.mark.skipif(
 )
 
 
+def small_config(**settings):
+    return TrainConfig.from_json(SMALL | settings)
+
+
 @pytest.fixture
 def module(tmp_path, monkeypatch):
     """The name of a module with environments, which is found in the current directory."""
@@ -93,7 +97,7 @@ def module(tmp_path, monkeypatch):
 def test_a_run_in_an_environment_with_all_kinds_of_observations(module, tmp_path, memory):
     # Given two copies of an environment whose episodes are cut off after 7 steps of up to 5
     settings = {"normalize_observations": True, "clip_rewards": True, "memory": memory}
-    config = TrainConfig(env=f"{module}:good", **SMALL, **settings, memory_size=4)
+    config = small_config(env=f"{module}:good", **settings, memory_size=4)
     # When it is trained in
     result = start_run(config, tmp_path / "run")
     # Then returns are what the environment paid, and every part of the time is told
@@ -104,34 +108,35 @@ def test_a_run_in_an_environment_with_all_kinds_of_observations(module, tmp_path
     assert sum(shares) == pytest.approx(1, abs=1e-3)
     # And the moments of the observations come back with the agent
     trainer = load_trainer(tmp_path / "run")
-    mean = trainer.moments.state_dict()
+    moments = trainer.life.env.state_dict()
     assert any(
         torch.allclose(m[-1].double(), torch.tensor(3.0).double())
-        for m in mean.values()
+        for m in moments.values()
         if m.shape == (2,)
     )
 
 
 def test_clipped_rewards_are_learned_from_and_whole_ones_reported(module, tmp_path):
-    config = TrainConfig(env=f"{module}:good", **SMALL, clip_rewards=True, reward_scale=0.5)
+    config = small_config(env=f"{module}:good", clip_rewards=True, reward_scale=0.5)
     trainer = Trainer(config, load_rule("actor_critic"))
-    batches, step = [], trainer.learner_step
-    trainer.learner_step = lambda state, batch: batches.append(batch) or step(state, batch)
+    mind, episodes, batches = trainer.life.mind, trainer.life.episodes.recent, []
+    learn = mind.learn
+    mind.learn = lambda batch: batches.append(batch) or learn(batch)
     for _ in range(6):
         trainer.train_step()
     trainer.close()
     assert batches
     assert {float(r) for b in batches for r in b.rewards.flatten()} == {0.0, 0.5}
-    assert {e.total_reward % 5 for e in trainer.recent} == {0.0}
-    assert max(e.total_reward for e in trainer.recent) > 7
-    assert {e.length for e in trainer.recent} == {7}
+    assert {e.total_reward % 5 for e in episodes} == {0.0}
+    assert max(e.total_reward for e in episodes) > 7
+    assert {e.length for e in episodes} == {7}
 
 
 @needs_ale
 def test_an_atari_game_reports_points_and_their_share_of_human_play(tmp_path):
     # Given a game with rewards of 10 points, learned from as 1, in episodes of 60 actions
     settings = {"clip_rewards": True, "body": "nature", "channels": (2, 2, 2)}
-    config = TrainConfig(env="ALE/Alien-v5:noops=0,frames=240", **SMALL, **settings)
+    config = small_config(env="ALE/Alien-v5:noops=0,frames=240", **settings)
     # When it is trained in
     result = start_run(config, tmp_path / "run")
     # Then returns are whole points
@@ -146,7 +151,7 @@ def test_an_atari_game_reports_points_and_their_share_of_human_play(tmp_path):
 @needs_ale
 def test_an_atari_game_without_a_finished_episode_is_judged_by_its_evaluation(tmp_path):
     settings = {"body": "nature", "channels": (2, 2, 2), "steps": 1}
-    config = TrainConfig(env="ALE/Pong-v5:noops=0,frames=80", **SMALL | settings)
+    config = small_config(env="ALE/Pong-v5:noops=0,frames=80", **settings)
     result = start_run(config, tmp_path / "run")
     assert result["human_normalized"] == {
         "episode_return": None,
@@ -156,7 +161,7 @@ def test_an_atari_game_without_a_finished_episode_is_judged_by_its_evaluation(tm
 
 @pytest.mark.parametrize("env", ["catch:rows=4,columns=4", "{module}:good"])
 def test_other_environments_have_no_human_score(module, tmp_path, env):
-    config = TrainConfig(env=env.format(module=module), **SMALL)
+    config = small_config(env=env.format(module=module))
     assert "human_normalized" not in start_run(config, tmp_path / "run")
 
 
@@ -165,7 +170,7 @@ def test_other_environments_have_no_human_score(module, tmp_path, env):
 )
 def test_a_failing_environment_leaves_the_agent_and_the_run_goes_on(module, tmp_path, name, words):
     # Given a run in which the environment fails at step 60 of a copy
-    config = TrainConfig(env=f"{module}:{name}", **SMALL)
+    config = small_config(env=f"{module}:{name}")
     with pytest.raises(DiscorlError, match=rf"{name}'.*{words}.*saved.*--resume") as error:
         start_run(config, tmp_path / "run")
     # Then the error says where, and the agent of the last whole step is there

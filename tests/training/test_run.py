@@ -23,8 +23,8 @@ from discorl.runs.plots import plot_curves, read_curve
 from discorl.training.config import TrainConfig
 from discorl.training.run import (
     Interrupted,
-    check_finite,
     load_trainer,
+    mean_metrics,
     read_config,
     resume_run,
     start_run,
@@ -51,7 +51,7 @@ def config(**settings):
         "checkpoint_every": 10,
         "eval_episodes": 5,
     }
-    return TrainConfig(**(small | settings))
+    return TrainConfig.from_json(small | settings)
 
 
 def last_tensors(folder):
@@ -80,7 +80,7 @@ class StopAt:
     def __init__(self, step, signum=signal.SIGINT):
         self.step, self.signum, self.notes = step, signum, []
 
-    def start(self, config, folder, notes):
+    def start(self, title, steps, notes):
         self.notes += notes
 
     def progress(self, progress):
@@ -161,7 +161,7 @@ def test_logged_losses_are_means_of_the_steps_between():
         losses.append(metrics and metrics["total_loss"].double().item())
     expected = sum(losses[5:]) / 5
     pending = [(s, {"total_loss": torch.tensor(x)}) for s, x in enumerate(losses[5:])]
-    assert check_finite(pending)["total_loss"] == pytest.approx(expected, rel=1e-6)
+    assert mean_metrics(pending)["total_loss"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_tensorboard_holds_the_same_numbers(whole):
@@ -213,7 +213,7 @@ def test_a_signal_stops_with_a_checkpoint_and_the_run_goes_on_exactly(whole, tmp
     assert not (folder / "result.json").exists()
     observer = StopAt(None)
     resume_run(folder, observer=observer)
-    assert any("going on from step" in note for note in observer.notes)
+    assert any("resuming from step" in note for note in observer.notes)
     assert_same_end(whole[0], folder)
     # The handlers of before are back.
     assert signal.getsignal(signal.SIGINT) is before
@@ -404,8 +404,9 @@ def nan_at(monkeypatch):
         def train_step(self):
             metrics = plain(self)
             if self.step == step:
-                nan = {n: p * torch.nan for n, p in self.state.params.items()}
-                self.state = replace(self.state, params=nan)
+                state = self.life.state
+                nan = {n: p * torch.nan for n, p in state.params.items()}
+                self.life.mind.state = replace(state, params=nan)
                 metrics["pg_loss"] = torch.tensor(torch.nan)
             return metrics
 
@@ -441,8 +442,8 @@ def test_a_non_finite_run_that_is_mended_goes_on(whole, tmp_path, nan_at, monkey
 def test_the_first_bad_metric_is_named():
     fine, bad = torch.tensor(1.0), torch.tensor(torch.inf)
     with pytest.raises(DiscorlError, match="rule/entropy is not finite at step 4"):
-        check_finite([(3, {"loss": fine, "entropy": fine}), (4, {"loss": fine, "entropy": bad})])
-    assert check_finite([]) == {}
+        mean_metrics([(3, {"loss": fine, "entropy": fine}), (4, {"loss": fine, "entropy": bad})])
+    assert mean_metrics([]) == {}
 
 
 @contextmanager

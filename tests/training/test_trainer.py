@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from discorl.envs import TimeStep, optimal_return
-from discorl.envs.base import Boundary
+from discorl.envs.sources import EnvironmentSource
 from discorl.errors import DiscorlError
 from discorl.observations import ArraySpec
 from discorl.rules.actor_critic import ActorCritic
-from discorl.training import trainer as trainer_module
 from discorl.training.config import TrainConfig
 from discorl.training.presets import make_config
 from discorl.training.trainer import Trainer
@@ -28,7 +27,7 @@ def config(**settings):
         "replay_capacity": 16,
         "learning_rate": 1e-3,
     }
-    return TrainConfig(**(small | settings))
+    return TrainConfig.from_json(small | settings)
 
 
 @pytest.fixture(params=["disco", "actor_critic"])
@@ -49,6 +48,19 @@ def same_tensors(one, other):
     return list(one) == list(other) and all(torch.equal(t, other[n]) for n, t in one.items())
 
 
+def assert_same_episodes(one, other):
+    ours, theirs = one.life.episodes, other.life.episodes
+    assert ours.recent
+    assert (ours.count, list(ours.recent)) == (theirs.count, list(theirs.recent))
+
+
+def watch(monkeypatch, mind):
+    """The batches that a mind learns from, as they come."""
+    batches, learn = [], mind.learn
+    monkeypatch.setattr(mind, "learn", lambda batch: batches.append(batch) or learn(batch))
+    return batches
+
+
 def test_a_seed_fixes_a_run(rule):
     first, again = Trainer(config(), rule), Trainer(config(), rule)
     assert run(first, 12) == run(again, 12)
@@ -58,7 +70,7 @@ def test_a_seed_fixes_a_run(rule):
 def test_other_seeds_differ_from_the_start(rule):
     first, other = Trainer(config(), rule), Trainer(config(seed=1), rule)
     name = "head.logits.weight"
-    assert not torch.equal(first.state.params[name], other.state.params[name])
+    assert not torch.equal(first.life.state.params[name], other.life.state.params[name])
     assert run(first, 8) != run(other, 8)
 
 
@@ -89,7 +101,7 @@ def test_a_restored_trainer_goes_on_bit_for_bit(rule, cut):
     assert fresh.step == cut
     assert run(fresh, 9) == rest
     assert same_tensors(fresh.checkpoint().tensors, whole.checkpoint().tensors)
-    assert (fresh.episodes, list(fresh.recent)) == (whole.episodes, list(whole.recent))
+    assert_same_episodes(fresh, whole)
 
 
 def test_restoring_forgets_what_came_before():
@@ -98,8 +110,7 @@ def test_restoring_forgets_what_came_before():
     run(other, 6)
     saved = one.checkpoint()
     other.restore(saved)
-    assert list(other.recent) == list(one.recent)
-    assert other.episodes == one.episodes
+    assert_same_episodes(other, one)
 
 
 def test_a_checkpoint_is_not_changed_by_training_on():
@@ -132,12 +143,9 @@ def test_learning_waits_for_a_batch():
 @pytest.mark.parametrize(("fraction", "envs", "fresh"), [(1.0, 2, 0), (0.75, 2, 2), (0.5, 5, 4)])
 def test_fresh_trajectories_are_in_the_batch(fraction, envs, fresh, monkeypatch):
     trainer = Trainer(config(replay_fraction=fraction, num_envs=envs), ACTOR_CRITIC)
-    batches, rollouts = [], []
-    step, add = trainer.learner_step, trainer.replay.add
-    monkeypatch.setattr(
-        trainer, "learner_step", lambda state, batch: batches.append(batch) or step(state, batch)
-    )
-    monkeypatch.setattr(trainer.replay, "add", lambda r: rollouts.append(r) or add(r))
+    replay, rollouts = trainer.life.mind.replay, []
+    batches, add = watch(monkeypatch, trainer.life.mind), replay.add
+    monkeypatch.setattr(replay, "add", lambda r: rollouts.append(r) or add(r))
     for _ in range(8):
         seen = len(batches)
         trainer.train_step()
@@ -156,11 +164,8 @@ def test_fresh_trajectories_are_in_the_batch(fraction, envs, fresh, monkeypatch)
 
 def test_without_replay_the_batch_is_the_newest_rollout(monkeypatch):
     trainer = Trainer(config(replay_fraction=0.0, num_envs=5, batch_size=None), ACTOR_CRITIC)
-    assert trainer.replay is None
-    batches, step = [], trainer.learner_step
-    monkeypatch.setattr(
-        trainer, "learner_step", lambda state, batch: batches.append(batch) or step(state, batch)
-    )
+    assert trainer.life.mind.replay is None
+    batches = watch(monkeypatch, trainer.life.mind)
     assert all(metrics is not None for metrics in run(trainer, 3))
     assert [batch.actions.shape for batch in batches] == [(9, 5)] * 3
     assert not any(name.startswith("replay") for name in trainer.checkpoint().tensors)
@@ -168,7 +173,7 @@ def test_without_replay_the_batch_is_the_newest_rollout(monkeypatch):
 
 def test_a_batch_of_no_size_is_all_new_trajectories_and_their_share_of_old_ones():
     both = config(replay_fraction=0.75, num_envs=2, batch_size=None)
-    assert (both.batch, both.fresh_trajectories, both.replayed_trajectories) == (8, 2, 6)
+    assert both.life.experience.shares == (2, 6)
     with pytest.raises(DiscorlError, match="--batch-size: say how many"):
         config(replay_fraction=1.0, batch_size=None)
 
@@ -239,21 +244,19 @@ class Faulty:
     def _give(self, reward):
         rewards = torch.zeros(self.num_envs)
         rewards[-1] = reward
-        return TimeStep(torch.zeros(self.num_envs, 2), rewards, torch.ones(self.num_envs))
+        return TimeStep(torch.zeros(self.num_envs, 2), rewards, torch.zeros(self.num_envs).bool())
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_reward_that_is_not_finite_names_environment_and_step(monkeypatch, value):
+def test_a_reward_that_is_not_finite_names_environment_and_step(value):
     # Nine calls a step: the fifth call of the third one.
-    monkeypatch.setattr(
-        trainer_module, "make_environment", lambda spec, n, *_: Faulty(n, 23, value)
-    )
-    trainer = Trainer(config(env="faulty:x=1"), ACTOR_CRITIC)
+    source = EnvironmentSource("faulty:x=1", lambda n: Faulty(n, 23, value))
+    trainer = Trainer(config(env=source.name), ACTOR_CRITIC, source)
     run(trainer, 2)
     with pytest.raises(DiscorlError, match=r"'faulty:x=1' gave a reward .*not finite at step 3"):
         trainer.train_step()
     # Nothing of it was stored.
-    assert trainer.replay.size == 4
+    assert trainer.life.mind.replay.size == 4
 
 
 def test_evaluation_does_not_touch_training(rule):
@@ -272,8 +275,8 @@ def test_environment_steps_are_counted():
     run(trainer, 5)
     assert trainer.env_steps == 5 * 9 * 2
     # 45 stored steps, of which the first is a start: 44 outcomes of episodes of four.
-    assert trainer.episodes == 2 * 11
-    assert len(trainer.recent) == 22
+    assert trainer.life.episodes.count == 2 * 11
+    assert len(trainer.life.episodes.recent) == 22
 
 
 def test_an_unknown_device_is_said():
@@ -283,7 +286,7 @@ def test_an_unknown_device_is_said():
 
 def test_a_cosine_schedule_ends_with_the_run():
     trainer = Trainer(config(learning_rate_schedule="cosine", steps=40), ACTOR_CRITIC)
-    schedule = trainer.learner.optimiser.schedule
+    schedule = trainer.life.mind.learner.optimiser.schedule
     assert float(schedule(torch.tensor(0))) == pytest.approx(1e-3)
     assert float(schedule(torch.tensor(40))) == pytest.approx(0, abs=1e-9)
 
@@ -309,7 +312,7 @@ def test_first_steps_are_learned_from_if_asked_for():
     assert trainer.evaluate(greedy=True, episodes=20).mean_return == pytest.approx(
         optimal_return("bandit:noise=0")
     )
-    assert trainer.mean_return() > 0.5
+    assert trainer.life.episodes.mean_return() > 0.5
 
 
 def test_by_default_there_is_nothing_to_learn_from_episodes_of_one_step():
@@ -321,7 +324,7 @@ def test_by_default_there_is_nothing_to_learn_from_episodes_of_one_step():
     assert [r["global_gradient_norm"] for r in records[1:]] == [0.0] * 4
 
 
-# --- environments that show boundaries or cannot be put back
+# --- environments that cut episodes off or cannot be put back
 
 
 class Truncating:
@@ -356,41 +359,34 @@ class Truncating:
         return torch.tensor([[clock, 1.0]]).expand(self.num_envs, 2)
 
     def _give(self, cut):
-        flags, none = (torch.full((self.num_envs,), flag) for flag in (cut, False))
-        boundary = Boundary(flags, flags, none, self._see(4.0) if cut else None)
-        ones = torch.ones(self.num_envs)
-        return TimeStep(self._see(float(self.clock)), ones, ones, boundary)
+        terminated, truncated = (torch.full((self.num_envs,), flag) for flag in (False, cut))
+        last = self._see(4.0) if cut else None
+        seen, ones = self._see(float(self.clock)), torch.ones(self.num_envs)
+        return TimeStep(seen, ones, terminated, truncated, last=last)
 
 
-@pytest.fixture
-def truncating(monkeypatch):
-    """Makes a trainer in an environment whose episodes are cut off."""
-
-    def make(forgetful=False, **settings):
-        monkeypatch.setattr(
-            trainer_module, "make_environment", lambda spec, n, *_: Truncating(n, forgetful)
-        )
-        return Trainer(config(env="truncating", **settings), ACTOR_CRITIC)
-
-    return make
+def truncating(forgetful=False, **settings):
+    """A trainer in an environment whose episodes are cut off."""
+    source = EnvironmentSource("truncating", lambda n: Truncating(n, forgetful))
+    return Trainer(config(env=source.name, **settings), ACTOR_CRITIC, source)
 
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
-def test_cut_off_episodes_are_counted_and_replayed(truncating, memory):
+def test_cut_off_episodes_are_counted_and_replayed(memory):
     trainer = truncating(memory=memory, memory_size=4)
     records = run(trainer, 6)
     assert records[-1] is not None
     # 54 stored steps, of which the first is a start: 53 outcomes of episodes of four.
-    assert trainer.episodes == 2 * 13
-    assert {e.length for e in trainer.recent} == {4}
-    batch = trainer.replay.sample(8, torch.Generator())
+    assert trainer.life.episodes.count == 2 * 13
+    assert {e.length for e in trainer.life.episodes.recent} == {4}
+    batch = trainer.life.mind.replay.sample(8, torch.Generator())
     assert batch.final.any()
     assert (batch.memory is None) == (memory == "none")
 
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
 @pytest.mark.parametrize("cut", [1, 3, 4])
-def test_a_restored_trainer_goes_on_where_episodes_are_cut_off(truncating, memory, cut):
+def test_a_restored_trainer_goes_on_where_episodes_are_cut_off(memory, cut):
     # Four rollouts of nine steps end with an episode: the next step is the one that tells of it.
     whole = truncating(memory=memory, memory_size=4)
     run(whole, cut)
@@ -404,18 +400,18 @@ def test_a_restored_trainer_goes_on_where_episodes_are_cut_off(truncating, memor
 
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
-def test_an_environment_that_cannot_be_put_back_begins_new_episodes(truncating, memory):
+def test_an_environment_that_cannot_be_put_back_begins_new_episodes(memory):
     saved = truncating(True, memory=memory, memory_size=4)
     run(saved, 5)
-    assert saved.time_step.observation[0, 0] != 0
+    assert saved.life.time_step.observation[0, 0] != 0
     other = truncating(True, memory=memory, memory_size=4)
     run(other, 2)
     other.restore(saved.checkpoint())
     assert other.step == 5
-    assert other.time_step.observation[:, 0].tolist() == [0, 0]
+    assert other.life.time_step.observation[:, 0].tolist() == [0, 0]
     if memory == "gru":
-        assert not any(tensor.any() for tensor in other.memory.values())
+        assert not any(tensor.any() for tensor in other.life.memory.values())
     # What was under way is no episode.
-    other.recent.clear()
+    other.life.episodes.recent.clear()
     run(other, 3)
-    assert {e.length for e in other.recent} == {4}
+    assert {e.length for e in other.life.episodes.recent} == {4}

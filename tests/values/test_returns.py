@@ -20,7 +20,7 @@ def column(*numbers):
 
 
 def experience(steps, batch, actions, seed):
-    """Random arguments of `retrace`, of which `vtrace` takes a part; no step is terminal."""
+    """Random arguments of `vtrace` and `retrace`, of which each takes a part; nothing ends."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape):
@@ -41,6 +41,10 @@ def experience(steps, batch, actions, seed):
 
 def vtrace_part(case):
     return {k: v for k, v in case.items() if k != "actions" and "q_values" not in k}
+
+
+def retrace_part(case):
+    return {k: v for k, v in case.items() if k != "values"}
 
 
 def test_vtrace_by_hand():
@@ -67,7 +71,6 @@ def test_retrace_by_hand():
         discounts=column(0.5, 0.5),
         rho=column(9, 0.5),
         actions=actions,
-        values=column(3, 9, 0),
         target_values=column(4, 10, 20),
         q_values=torch.tensor([[[6.0, 0.0]], [[0.0, 11.0]], [nothing]], dtype=f64),
         target_q_values=torch.tensor([[[5.0, 1.0]], [[7.0, 8.0]], [nothing]], dtype=f64),
@@ -77,8 +80,6 @@ def test_retrace_by_hand():
     torch.testing.assert_close(returns.q_target, column(6.5, 12))
     torch.testing.assert_close(returns.advantage, column(2.5, 2))
     torch.testing.assert_close(returns.q_td, column(0.5, 1))
-    torch.testing.assert_close(returns.value_target, column(6.5, 11))
-    torch.testing.assert_close(returns.td, column(3.5, 2))
     expected = torch.tensor([[[1.0, -3.0]], [[-3.0, -2.0]], [[-20.0, -20.0]]], dtype=f64)
     torch.testing.assert_close(returns.qv_advantage, expected)
 
@@ -99,7 +100,7 @@ def test_vtrace_on_policy_without_decay_is_the_discounted_return(size):
 def test_retrace_without_traces_is_one_step(size):
     case = experience(*size) | {"lambda_": 0.0}
     expected = case["rewards"] + case["discounts"] * case["target_values"][1:]
-    torch.testing.assert_close(retrace(**case).q_target, expected)
+    torch.testing.assert_close(retrace(**retrace_part(case)).q_target, expected)
 
 
 @few
@@ -120,7 +121,7 @@ def test_retrace_finds_nothing_to_mend_in_consistent_values(size):
     target_q = case["target_q_values"]
     target_q[:-1] = target_q[:-1].scatter(2, index, consistent.unsqueeze(-1))
     case["q_values"] = target_q
-    returns = retrace(**case)
+    returns = retrace(**retrace_part(case))
     torch.testing.assert_close(returns.q_target, lookup(target_q[:-1], case["actions"]))
     assert returns.q_td.abs().max() < 1e-9
 
@@ -140,8 +141,8 @@ def test_terminals_cut(size, data):
     first, second = vtrace(**vtrace_part(case)), vtrace(**vtrace_part(changed))
     for ours, theirs in zip(astuple(first), astuple(second), strict=True):
         torch.testing.assert_close(ours[: end + 1], theirs[: end + 1])
-    first, second = retrace(**case), retrace(**changed)
-    for name in ("q_target", "advantage", "q_td", "qv_advantage", "value_target", "td"):
+    first, second = retrace(**retrace_part(case)), retrace(**retrace_part(changed))
+    for name in ("q_target", "advantage", "q_td", "qv_advantage"):
         ours, theirs = getattr(first, name), getattr(second, name)
         torch.testing.assert_close(ours[: end + 1], theirs[: end + 1])
     torch.testing.assert_close(first.q_target[end], case["rewards"][end])
@@ -149,9 +150,9 @@ def test_terminals_cut(size, data):
 
 def test_retrace_targets_carry_no_gradient():
     case = experience(4, 2, 3, seed=0)
-    for name in ("values", "target_values", "q_values", "target_q_values"):
+    for name in ("target_values", "q_values", "target_q_values"):
         case[name].requires_grad_()
-    assert not retrace(**case).q_target.requires_grad
+    assert not retrace(**retrace_part(case)).q_target.requires_grad
 
 
 def test_importance_weights_by_hand():
@@ -163,13 +164,19 @@ def test_importance_weights_by_hand():
 
 
 @pytest.mark.parametrize("name", ["discounts", "rho", "values", "target_values"])
-def test_wrong_shapes_are_named(name):
+def test_wrong_shapes_are_named_by_vtrace(name):
     case = experience(4, 2, 3, seed=0)
     case[name] = case[name][:-1]
     with pytest.raises(ValueError, match=rf"^{name}: expected \["):
         vtrace(**vtrace_part(case))
+
+
+@pytest.mark.parametrize("name", ["discounts", "rho", "actions", "target_values"])
+def test_wrong_shapes_are_named_by_retrace(name):
+    case = experience(4, 2, 3, seed=0)
+    case[name] = case[name][:-1]
     with pytest.raises(ValueError, match=rf"^{name}: expected \["):
-        retrace(**case)
+        retrace(**retrace_part(case))
 
 
 @pytest.mark.parametrize("rewards", [torch.zeros(3), torch.zeros(0, 2)])
@@ -184,7 +191,7 @@ def test_rewards_need_time_and_batch(rewards):
 
 def vtrace_and_retrace(case):
     """Every result [T, B] of both, by name."""
-    both = {"vtrace": vtrace(**vtrace_part(case)), "retrace": retrace(**case)}
+    both = {"vtrace": vtrace(**vtrace_part(case)), "retrace": retrace(**retrace_part(case))}
     return {
         f"{name} {field.name}": getattr(returns, field.name)
         for name, returns in both.items()

@@ -67,7 +67,8 @@ def test_a_newborn_expects_nothing_and_prefers_nothing():
     heads = TopKHeads(16, 1000, 8)
     assert "16, 1000, k=8, heads=['logits', 'y', 'z', 'aux_pi', 'q']" in repr(heads)
     outputs = heads(torch.randn(5, 16), torch.randint(1000, (5, 8)))
-    bins = torch.linspace(-300, 300, 601)
+    sprout = discorl.load_rule("sprout").config
+    bins = torch.linspace(-sprout.max_abs_value, sprout.max_abs_value, sprout.num_bins)
     assert (torch.softmax(outputs["q"], dim=-1) * bins).sum(dim=-1).abs().max() < 0.1
     assert outputs["logits"].abs().max() < 0.5
 

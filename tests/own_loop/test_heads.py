@@ -90,8 +90,8 @@ def test_they_begin_as_the_network_does(tiny_rule):
     assert heads.get_parameter("model.q.1.weight").abs().max() <= 0.002
 
 
-def test_the_default_has_disco103s_sizes_and_needs_no_file(empty_cache):
-    outputs = DiscoHeads(16, 4)(torch.zeros(2, 3, 16))
+def test_disco103s_heads_need_no_file(empty_cache):
+    outputs = DiscoHeads(16, 4, "disco103")(torch.zeros(2, 3, 16))
     shapes = {name: list(head.shape[2:]) for name, head in outputs.items()}
     assert shapes == {
         "logits": [4],
@@ -106,10 +106,12 @@ def test_the_default_has_disco103s_sizes_and_needs_no_file(empty_cache):
     assert values.abs().max() < 0.1
 
 
-def test_a_rule_may_be_named():
+def test_a_rule_may_be_named_and_is_sprout_if_none_is():
     sprout = discorl.load_rule("sprout")
-    outputs = DiscoHeads(8, 2, "sprout")(torch.zeros(1, 8))
-    assert outputs["y"].shape[-1:] == sprout.heads(2).state["y"]
+    for heads in (DiscoHeads(8, 2, "sprout"), DiscoHeads(8, 2)):
+        outputs = heads(torch.zeros(1, 8))
+        assert outputs["y"].shape[-1:] == sprout.heads(2).state["y"]
+        assert outputs["q"].shape[-1:] == sprout.heads(2).action["q"]
     assert set(DiscoHeads(8, 2, "actor_critic")(torch.zeros(8))) == {"logits", "v"}
 
 

@@ -1,4 +1,4 @@
-"""Acting, episodes that are cut off, and statistics that are exact across rollouts."""
+"""Acting, and what is stored where episodes end or are cut off."""
 
 from dataclasses import replace
 
@@ -6,102 +6,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted import SCRIPTS, Scripted
 
 from discorl.agents import Network, NetworkConfig
 from discorl.agents.base import initial_memory
-from discorl.envs import TimeStep, make_environment
-from discorl.envs.base import Boundary
-from discorl.life.acting import Acted, act, burn_in, choose
-from discorl.life.episodes import EpisodeTracker
+from discorl.envs import make_environment
+from discorl.life.acting import act, burn_in, choose
 from discorl.observations import ArraySpec
 from discorl.rules.actor_critic import ActorCritic
 
 AGENT = Network.mlp((5, 5, 1), ActorCritic(num_bins=5).heads(3), NetworkConfig(torso=(8,)))
 PARAMS = AGENT.init(torch.Generator().manual_seed(0))
-
-
-def plain_episodes(rewards, discounts):
-    """(time, environment, return, length) of every finished episode, one number at a time."""
-    finished = []
-    for b in range(rewards.shape[1]):
-        total, length = 0.0, 0
-        for t in range(rewards.shape[0]):
-            total += rewards[t, b].item()
-            length += t > 0  # Nothing was done before the first observation.
-            if discounts[t, b] == 0:
-                finished.append((t, b, total, length))
-                total, length = 0.0, 0
-    return sorted(finished)
-
-
-def received(rewards, discounts, idle=None):
-    """What acting in an environment without cut-off episodes brings, as far as a tracker reads."""
-    return Acted(
-        rollout=None,
-        step=None,
-        memory=None,
-        rewards=rewards,
-        ended=discounts == 0,
-        idle=torch.zeros_like(discounts, dtype=torch.bool) if idle is None else idle,
-        env_seconds=0.0,
-    )
-
-
-def stream(seed, steps, envs):
-    generator = torch.Generator().manual_seed(seed)
-    # Eighths add up exactly in floating point.
-    rewards = torch.randint(-16, 17, (steps, envs), generator=generator) / 8
-    discounts = (torch.rand(steps, envs, generator=generator) > 0.3).float()
-    rewards[0], discounts[0] = 0, 1
-    return rewards, discounts
-
-
-@given(
-    seed=st.integers(0, 10_000),
-    envs=st.integers(1, 4),
-    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=8),
-    restore=st.booleans(),
-)
-@settings(max_examples=60, deadline=None)
-def test_episodes_are_exact_however_the_stream_is_cut(seed, envs, lengths, restore):
-    rewards, discounts = stream(seed, sum(lengths), envs)
-    tracker, episodes, start = EpisodeTracker(envs), [], 0
-    for length in lengths:
-        part = slice(start, start + length)
-        episodes += tracker.update(received(rewards[part], discounts[part]))
-        start += length
-        if restore:
-            state, tracker = tracker.state_dict(), EpisodeTracker(envs)
-            tracker.load_state_dict(state)
-    expected = plain_episodes(rewards, discounts)
-    assert [(e.total_reward, e.length) for e in episodes] == [e[2:] for e in expected]
-
-
-def test_catch_episodes_have_their_length_and_a_return_of_one():
-    env = make_environment("catch:rows=5,columns=5", 3)
-    step, tracker, episodes = env.reset(0), EpisodeTracker(3), []
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(10):
-        acted = act(AGENT, PARAMS, env, step, 3, generator)
-        step, episodes = acted.step, episodes + tracker.update(acted)
-    # 30 stored steps: the first is a start, so 29 outcomes of episodes of 4.
-    assert len(episodes) == 3 * (29 // 4)
-    assert {e.length for e in episodes} == {4}
-    assert {e.total_reward for e in episodes} <= {-1.0, 1.0}
-
-
-def test_a_tracker_state_is_a_copy():
-    tracker = EpisodeTracker(1)
-    state = tracker.state_dict()
-    tracker.update(received(torch.ones(2, 1), torch.ones(2, 1)))
-    assert state["returns"].item() == 0
-
-
-def test_many_small_rewards_do_not_drift():
-    tracker = EpisodeTracker(1)
-    tracker.update(received(torch.full((20_000, 1), 0.1), torch.ones(20_000, 1)))
-    (episode,) = tracker.update(received(torch.zeros(1, 1), torch.zeros(1, 1)))
-    assert episode.total_reward == pytest.approx(20_000 * torch.tensor(0.1).item(), rel=1e-9)
 
 
 def test_a_rollout_holds_what_the_actor_had_in_hand():
@@ -160,71 +75,6 @@ def test_a_broken_policy_still_gives_an_action():
 # --- episodes that are cut off, or take a step to reset
 
 
-class Scripted:
-    """Hands out given steps, whatever is done."""
-
-    num_envs, num_actions, observation_spec = 2, 3, ArraySpec((1,))
-
-    def __init__(self, *steps):
-        self.steps = list(steps)
-
-    def reset(self, seed=0):
-        return self.steps.pop(0)
-
-    def step(self, actions):
-        return self.steps.pop(0)
-
-
-def scripted_step(seen, discount=1, reward=1.0, stored=None, final=0, ended=0, idle=0):
-    """What two copies hand out; the second one's episode just goes on."""
-
-    def flags(value):
-        return torch.tensor([bool(value), False])
-
-    def observation(value):
-        return torch.tensor([[float(value)], [5.0]])
-
-    boundary = Boundary(
-        flags(final), flags(ended), flags(idle), None if stored is None else observation(stored)
-    )
-    rewards, discounts = torch.tensor([reward, 1.0]), torch.tensor([float(discount), 1.0])
-    return TimeStep(observation(seen), rewards, discounts, boundary)
-
-
-SCRIPTS = {
-    "cut, then a reset step": [
-        scripted_step(10, reward=0.0),
-        scripted_step(11),
-        scripted_step(12, final=1, ended=1),
-        scripted_step(20, discount=0, reward=0.0, idle=1),
-        scripted_step(21),
-        scripted_step(22),
-    ],
-    "end, then a reset step": [
-        scripted_step(10, reward=0.0),
-        scripted_step(11),
-        scripted_step(12, discount=0, final=1, ended=1),
-        scripted_step(20, discount=0, reward=0.0, idle=1),
-        scripted_step(21),
-        scripted_step(22),
-    ],
-    "cut and reset at once": [
-        scripted_step(10, reward=0.0),
-        scripted_step(11),
-        scripted_step(20, stored=12, final=1, ended=1),
-        scripted_step(21),
-        scripted_step(22),
-        scripted_step(23),
-    ],
-    "end and reset at once": [
-        scripted_step(10, reward=0.0),
-        scripted_step(11),
-        scripted_step(20, discount=0, ended=1),
-        scripted_step(21),
-        scripted_step(22),
-        scripted_step(23),
-    ],
-}
 RECORDS = {
     # observations, discounts, final
     "cut, then a reset step": ([10, 11, 12, 20, 21], [1, 1, 1, 0, 1], [0, 0, 1, 0, 0]),
@@ -330,9 +180,8 @@ def test_dictionaries_are_stored_by_name():
         def named(observation):
             return {"a": observation, "b": -observation}
 
-        stored = step.boundary.stored
-        boundary = replace(step.boundary, stored=None if stored is None else named(stored))
-        return replace(step, observation=named(step.observation), boundary=boundary)
+        last = None if step.last is None else named(step.last)
+        return replace(step, observation=named(step.observation), last=last)
 
     class Reader:
         def policy(self, params, observations):
@@ -344,20 +193,3 @@ def test_dictionaries_are_stored_by_name():
     assert rollout.observations["a"][:, 0, 0].tolist() == [10, 11, 12, 21, 22]
     assert torch.equal(rollout.observations["b"], -rollout.observations["a"])
     assert rollout.logits[2, 0].tolist() == [0, 20, 40]
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-@pytest.mark.parametrize("cut", [2, 3])
-def test_resets_are_no_steps_of_an_episode(name, cut):
-    # Given an episode of two steps, a reset of some kind, and two steps more, in two rollouts
-    before = SCRIPTS[name][: 4 if "then" in name else 3]
-    last = scripted_step(30, discount=0, ended=1)
-    env = Scripted(*before, scripted_step(21), last, scripted_step(31))
-    tracker, episodes, step = EpisodeTracker(2), [], env.reset()
-    generator = torch.Generator().manual_seed(0)
-    params = PLAIN.init(generator)
-    for length in (cut, len(env.steps) - cut):
-        acted = act(PLAIN, params, env, step, length, generator)
-        step, episodes = acted.step, episodes + tracker.update(acted)
-    # Then resets make neither longer
-    assert [(e.total_reward, e.length) for e in episodes] == [(2.0, 2), (2.0, 2)]

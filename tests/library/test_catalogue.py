@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from discorl.errors import DiscorlError, UnknownNameError
+from discorl.library import catalogue
 from discorl.library.catalogue import (
     Remote,
     StoredRule,
@@ -23,7 +24,6 @@ from discorl.library.catalogue import (
 )
 from discorl.library.download import FetchError, Patience
 from discorl.library.formats import RuleFileError, write_rule
-from discorl.rules import library
 from discorl.rules.actor_critic import ActorCritic
 from discorl.rules.disco import DiscoRule
 from discorl.rules.policy_gradient import PolicyGradient
@@ -43,8 +43,8 @@ def tiny_entry(
     write_rule(tiny_rule, path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     remote = Remote(NOWHERE, "someone/rules")
-    entry = StoredRule("discovered", "tiny.npz", digest, {"paper": "A, B (2025)"}, remote)
-    monkeypatch.setitem(library.RULES, "tiny", entry)
+    entry = StoredRule("tiny.npz", digest, {"paper": "A, B (2025)"}, remote)
+    monkeypatch.setitem(catalogue.RULES, "tiny", entry)
     return path, entry
 
 
@@ -110,11 +110,11 @@ class TestLoad:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         path, entry = tiny_entry
-        shipped = StoredRule("discovered", "tiny.npz", entry.sha256, {"origin": "here"})
-        monkeypatch.setitem(library.RULES, "tiny", shipped)
+        shipped = StoredRule("tiny.npz", entry.sha256, {"origin": "here"})
+        monkeypatch.setitem(catalogue.RULES, "tiny", shipped)
         with pytest.raises(DiscorlError, match=r"assets.*tiny.npz. Reinstall discorl"):
             load_rule("tiny")
-        monkeypatch.setattr(library, "_ASSETS", path.parent)
+        monkeypatch.setattr(catalogue, "_ASSETS", path.parent)
         assert load_rule("tiny").name == "tiny"
         with pytest.raises(DiscorlError, match="nothing to fetch"):
             fetch_rule("tiny")
@@ -180,7 +180,7 @@ class TestSave:
         save_rule(rule, tmp_path / "again.npz")
 
     def test_only_discovered_rules(self, tmp_path: Path) -> None:
-        with pytest.raises(DiscorlError, match="'actor_critic' has no parameters to save"):
+        with pytest.raises(DiscorlError, match="'actor_critic' has no parameters"):
             save_rule(ActorCritic(), tmp_path / "rule.safetensors")
 
     def test_suffix(self, tmp_path: Path, tiny_rule: DiscoRule) -> None:

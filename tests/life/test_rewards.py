@@ -50,19 +50,21 @@ def test_large_returns_are_learned_from_small_and_reported_whole():
     # Given agents by the rule that ships, in a game that pays 1 for each of many steps
     settings = {"num_envs": 8, "rollout_length": 30, "steps": 6, "torso": (8,)}
     trainer = Trainer(make_config("cartpole", "sprout", **settings), load_rule("sprout"))
-    batches, step = [], trainer.learner_step
-    trainer.learner_step = lambda state, batch: batches.append(batch) or step(state, batch)
+    batches, learn = [], trainer.life.mind.learn
+    trainer.life.mind.learn = lambda batch: batches.append(batch) or learn(batch)
     for _ in range(6):
         trainer.train_step()
     # Then the last batch holds small rewards, and the returns are as long as the episodes
     rewards = batches[-1].rewards
     assert 0 < rewards.max() < 0.5
-    assert all(e.total_reward == e.length for e in trainer.recent)
+    assert all(e.total_reward == e.length for e in trainer.life.episodes.recent)
     # And the scale goes into the checkpoint
-    again = Trainer(trainer.config, trainer.rule)
+    again = Trainer(trainer.config, load_rule("sprout"))
     again.restore(trainer.checkpoint())
-    for name, tensor in trainer.reward_scaler.state_dict().items():
-        assert torch.equal(again.reward_scaler.state_dict()[name], tensor), name
+    scale, same = (t.life.state_dict()["rewards"] for t in (trainer, again))
+    assert scale
+    for name, tensor in scale.items():
+        assert torch.equal(same[name], tensor), name
     assert again.train_step()["total_loss"] == pytest.approx(
         float(trainer.train_step()["total_loss"])
     )

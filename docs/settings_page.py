@@ -1,0 +1,108 @@
+"""Writes docs/settings.md from the dataclasses: every setting, its default and what it is.
+
+`python docs/settings_page.py` after a change of a setting; a test tells if it was forgotten.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from discorl.comparison.config import CompareConfig
+from discorl.discovery.config import DiscoverConfig
+from discorl.rules.actor_critic import ActorCritic
+from discorl.rules.disco import DiscoConfig
+from discorl.training.config import TrainConfig
+
+PAGE = Path(__file__).with_name("settings.md")
+INTRODUCTION = """# Settings
+
+<!-- Written by docs/settings_page.py: edit the docstrings of the dataclasses, not this page. -->
+
+Every setting is a flag with dashes for underscores, a keyword argument of `discorl.train` or
+`discorl.discover`, and an entry of `config.json`, always by its flat name. Below they stand in the
+groups in which they are declared. Defaults are the published experiments'; what `discorl train`
+takes by itself depends on the rule and the environment, and `discorl train ENV --rule R --help`
+prints it. A value of the wrong type or out of range is an error before anything is written.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    sections = [
+        INTRODUCTION,
+        "## Training\n",
+        *_tables(TrainConfig(), "The run"),
+        "## Discovery\n",
+        "The population's agents live by the same settings as in training, from *Experience* to\n"
+        "*Network*; where the published notebook's defaults differ, they are listed here again.\n",
+        *_tables(DiscoverConfig(), "The run", known=TrainConfig()),
+        "## Comparisons\n",
+        *_tables(CompareConfig(), "The comparison"),
+        "## Rules\n",
+        "A rule's own settings are given with its name: `--rule actor_critic:entropy_cost=0.01`.\n",
+        *_tables(ActorCritic(), "`actor_critic`"),
+        *_tables(DiscoConfig(), "Discovered rules", nested=False),
+    ]
+    return "\n".join(sections)
+
+
+def _tables(
+    config: Any, title: str, known: Any = None, nested: bool = True, level: int = 3
+) -> list[str]:
+    """A table of the values of a dataclass, then those of its parts."""
+    texts = docstrings(type(config))
+    parts = [(f.name, getattr(config, f.name)) for f in fields(config)]
+    rows = [
+        f"| `{name}` | {_default(value)} | {texts.get(name, '')} |"
+        for name, value in parts
+        if not is_dataclass(value) and (known is None or _differs(name, value, known))
+    ]
+    tables = []
+    if rows:
+        head = f"{'#' * level} {title}\n\n| setting | default | what it is |\n| --- | --- | --- |\n"
+        tables.append(head + "\n".join(rows) + "\n")
+    for name, value in parts if nested else []:
+        if is_dataclass(value):
+            same = getattr(known, name, None) if known is not None else None
+            same = same if type(same) is type(value) else None
+            tables += _tables(value, name.replace("_", " ").capitalize(), same)
+    return tables
+
+
+def _differs(name: str, value: Any, known: Any) -> bool:
+    return getattr(known, name, None) != value or name not in {f.name for f in fields(known)}
+
+
+def docstrings(kind: type) -> dict[str, str]:
+    """Field -> the text below it, in one line; of the class and those it is derived from."""
+    texts: dict[str, str] = {}
+    for owner in reversed(kind.__mro__[:-1]):
+        body = ast.parse(inspect.getsource(owner)).body[0]
+        assert isinstance(body, ast.ClassDef)
+        field = None
+        for node in body.body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                field = node.target.id
+            elif field and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                texts[field], field = " ".join(str(node.value.value).split()), None
+            else:
+                field = None
+    return {name: text.replace("|", "\\|") for name, text in texts.items()}
+
+
+def _default(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return "`" + " ".join(map(str, value)) + "`" if value else "none"
+    return f"`{value}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
