@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: train test slow lint types bench docs clean help
+.PHONY: train test slow lint bench docs clean help
 
 help:
 	@echo "make train   train an agent on Catch and draw its learning curve (about two minutes)"

@@ -1,4 +1,4 @@
-"""Training, discovery, and what becomes of them, each in one call."""
+"""Training, discovery, and loading their runs, each in one call."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ def train(
     """Train an agent in a new run folder.
 
     Args:
-      env: the name of an environment, with settings after a colon where wanted:
-        `catch:rows=10,columns=7`. Or a Gymnasium environment, or a function that makes one, or an
-        environment of discorl. Objects are copied, so that several copies can act.
-      rule: the name of a rule, with settings after a colon where wanted:
+      env: an environment's name, optionally with settings after a colon:
+        `catch:rows=10,columns=7`. Or a Gymnasium environment, a function that makes one, or an
+        environment of discorl. Objects are copied so that several copies can act.
+      rule: a rule's name, optionally with settings after a colon:
         `actor_critic:entropy_cost=0.01`. Or a rule file, or a rule.
       out: the run folder, which must not hold a run yet; by default a new one under `runs/`.
-      preset: where settings that are not given come from: us, or the published experiments.
-      network: a module that maps observations [..., *shape] to features [..., F], which gets the
-        rule's heads put behind it, or to a dictionary of all those heads.
+      preset: where the defaults of settings come from: us, or the published experiments.
+      network: a module that maps observations [..., *shape] to features [..., F], which the rule's
+        heads are put on, or to a dictionary of all those heads.
       callbacks: called with a `Progress` after each record of metrics; one that returns True ends
         the run.
-      progress: whether to show it; by default in a terminal or a notebook.
-      **settings: fields of `TrainConfig` by their flat names, over those of the preset.
+      progress: whether to show progress; by default in a terminal or a notebook.
+      **settings: fields of `TrainConfig` by their flat names; they override the preset.
 
     Returns:
-      The run, which reads like the dictionary in its `result.json`, and has the agent.
+      The run, which reads like the dictionary in its `result.json` and holds the agent.
     """
     given_rule = None if isinstance(rule, str | Path) else rule
     rule_name = str(rule) if given_rule is None else given_rule.name
@@ -80,17 +80,18 @@ def discover(
 ) -> Discovery:
     """Discover a rule in a new run folder.
 
-    At the end fresh agents of `eval_steps` updates try the rule. The folder then has
+    At the end, fresh agents try the rule for `eval_steps` updates. The folder then holds
     `rule.safetensors`, the newest rule, and `best_rule.safetensors`, the one whose fresh agents did
-    best: both can be trained with.
+    best; you can train with either.
 
     Args:
       out: the run folder, which must not hold a run yet; by default a new one under `runs/`.
-      callbacks, progress: as for `train`.
+      callbacks: as for `train`.
+      progress: as for `train`.
       **settings: fields of `DiscoverConfig` by their flat names.
 
     Returns:
-      The run, which reads like the dictionary in its `result.json`, and has the rule.
+      The run, which reads like the dictionary in its `result.json` and holds the rule.
     """
     config = DiscoverConfig.from_json(settings)
     folder = Path(out) if out is not None else new_folder(f"discover-s{config.seed}")
@@ -105,21 +106,22 @@ def load_run(
     rule: UpdateRule | None = None,
     network: nn.Module | None = None,
 ) -> Run | Discovery:
-    """A run that was made before, by Python or on the command line.
+    """A run made earlier, from Python or the command line.
 
     Args:
       folder: its folder.
-      env, rule, network: what was handed to `train` as an object, if the run is to be resumed or
-        evaluated.
+      env: what was passed to `train` as an object, if the run is to be resumed or evaluated.
+      rule: likewise.
+      network: likewise; needed for the agent too.
     """
     if run_kind(Path(folder)) == "discover":
         return Discovery(folder)
     run = Run(folder, env, rule, network)
-    _ = run.config  # Says what is wrong if it is no run.
+    _ = run.config  # Raises if the folder holds no run.
     return run
 
 
 def new_folder(name: str) -> Path:
-    """A folder under `runs/` that no other run has."""
+    """A folder under `runs/` that no other run uses."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{file_name(name)}-{stamp}-{secrets.token_hex(2)}"

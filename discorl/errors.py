@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class DiscorlError(Exception):
-    """Something the user can mend: bad input, a missing file, a full disk."""
+    """Something the user can fix: bad input, a missing file, a full disk."""
 
 
 class UnknownNameError(DiscorlError):

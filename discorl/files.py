@@ -16,7 +16,7 @@ from discorl.errors import DiscorlError
 
 @contextlib.contextmanager
 def explain_write_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError under way into an error that says what to do."""
+    """Turn an OSError raised inside into an error that says what to do."""
     try:
         yield
     except OSError as error:
@@ -34,7 +34,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
         try:
-            temporary.touch(exist_ok=False)  # Readable by others if their files are.
+            temporary.touch(exist_ok=False)  # As readable by others as any new file.
             write(temporary)
             sync(temporary)
             temporary.replace(path)
@@ -49,7 +49,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON, naming the file where it is missing or malformed."""
+    """Read JSON; the error names the file if it is missing or malformed."""
     try:
         return json.loads(path.read_text())
     except FileNotFoundError as error:

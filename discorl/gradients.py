@@ -1,4 +1,4 @@
-"""Derivatives by named tensors."""
+"""Derivatives with respect to named tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from discorl.layers import Params
 
 
 def leaves(tensors: Params) -> dict[str, Tensor]:
-    """The same tensors at the beginning of a new graph."""
+    """The same tensors as leaves of a new graph."""
     return {name: t.detach().requires_grad_() for name, t in tensors.items()}
 
 
@@ -22,8 +22,8 @@ def vector_jacobian(
     """Derivatives of the sum of results times cotangents by the inputs; zero where there is none.
 
     Args:
-      cotangents: by the results' names; may be left out where all results are scalars.
-      create_graph: the derivatives can be differentiated themselves.
+      cotangents: by the results' names; may be left out if all results are scalars.
+      create_graph: whether the derivatives can be differentiated in turn.
     """
     gradients = torch.autograd.grad(
         list(results.values()),

@@ -28,11 +28,11 @@ _MASK_EPS = 1e-8
 
 @dataclass(frozen=True)
 class LearnerState:
-    """All that an agent is: what it knows, and what its rule and optimiser remember."""
+    """All there is to an agent: what it knows, and what its rule and optimiser remember."""
 
     params: dict[str, Tensor]
     target_params: dict[str, Tensor] | None
-    """A slow copy of the parameters, where the rule wants one."""
+    """A slow copy of the parameters, if the rule wants one."""
     optimiser: AdamState
     rule: Any
     """The rule's memory of this agent."""
@@ -84,7 +84,7 @@ class Learner:
     def update(
         self, state: LearnerState, rollout: Rollout, differentiable: bool = False
     ) -> LearnerUpdate:
-        """`step`, and all that it computed on the way."""
+        """`step`, with everything it computed on the way."""
         return learner_update(
             state,
             rollout,
@@ -96,7 +96,7 @@ class Learner:
         )
 
     def compiled_step(self) -> Callable[[LearnerState, Rollout], tuple[LearnerState, Metrics]]:
-        """`step` as one compiled graph, gradient included: slow to make, then faster.
+        """`step` as one compiled graph, gradient included: slow to build, then faster.
 
         The first call compiles, for the shapes it is called with.
         """
@@ -111,7 +111,7 @@ class Learner:
 
 @dataclass(frozen=True)
 class LearnerUpdate:
-    """A learner step with its insides, for those who look closer."""
+    """A learner step with its intermediate results."""
 
     state: LearnerState
     metrics: Metrics

@@ -1,4 +1,4 @@
-"""What an agent sees: a tensor or a dictionary of tensors, and how each of them looks."""
+"""What an agent sees: a tensor or a dictionary of tensors, and what each looks like."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ArraySpec:
     shape: tuple[int, ...]
     dtype: torch.dtype = torch.float32
     scale: float = 1.0
-    """Networks multiply by it: 1 / 255 for images of bytes."""
+    """Networks multiply by it: 1 / 255 for byte images."""
 
     @property
     def is_image(self) -> bool:
@@ -25,7 +25,7 @@ class ArraySpec:
         return len(self.shape) == 3
 
     def bytes(self) -> int:
-        """Memory of one."""
+        """The memory that one takes."""
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
 

@@ -32,7 +32,7 @@ class Schedule:
 
     learning_rate: float
     cosine_steps: int | None = None
-    """Fall to `final_fraction` of the learning rate over so many steps along a cosine."""
+    """Fall to `final_fraction` of the learning rate over this many steps along a cosine."""
     final_fraction: float = 0.0
 
     def __call__(self, count: Tensor) -> Tensor | float:
@@ -55,7 +55,7 @@ class ClippedAdam:
     max_step: float = 1.0
     """No element of the step exceeds this, before the learning rate."""
     weight_decay: float = 0.0
-    """Decoupled (Loshchilov & Hutter, 2019): times the learning rate, of every parameter."""
+    """Decoupled (Loshchilov & Hutter, 2019): of every parameter, times the learning rate."""
 
     def init(self, params: Params) -> AdamState:
         """No moments yet."""

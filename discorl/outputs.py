@@ -1,4 +1,4 @@
-"""What an agent's network gives: which heads a rule asks for, and their outputs over time.
+"""What an agent's network returns: the heads a rule asks for, and their outputs over time.
 
 Notation: T transitions span T + 1 steps; B trajectories; A actions.
 """
@@ -25,7 +25,7 @@ class HeadSpec:
     loss_only: frozenset[str] = frozenset()
     """Action heads that the rule's loss reads but its targets do not."""
     value_range: Mapping[str, float] = field(default_factory=dict)
-    """Heads that are categorical values over even bins of [-x, x] -> x."""
+    """Heads that are categorical values over evenly spaced bins of [-x, x] -> x."""
 
     def for_targets(self) -> HeadSpec:
         """The heads that the rule's targets read."""
@@ -35,7 +35,7 @@ class HeadSpec:
 
 @dataclass(frozen=True)
 class AgentOutputs:
-    """The agent's heads on a stretch of time."""
+    """The agent's heads over a stretch of time."""
 
     state: dict[str, Tensor]
     """Name -> [T, B, *shape]."""

@@ -33,7 +33,7 @@ class PlayedEpisode:
     """One episode, step by step."""
 
     observations: list[Any]
-    """What was acted on, as agents read it: an array or a dictionary of arrays, each step."""
+    """What was acted on, as agents read it: an array or a dictionary of arrays for each step."""
     actions: list[int]
     rewards: list[float]
     truncated: bool
@@ -64,7 +64,7 @@ def evaluate(
       policy: see `AnyPolicy`.
       env: an environment, as `discorl.train` takes it.
       seed: fixes the episodes and the draws of actions.
-      deterministic: always the likeliest action, of policies that give logits.
+      deterministic: always take the likeliest action, if the policy gives logits.
       num_envs: copies that play at once.
       max_steps: of an episode; one that is still running then counts with what it has.
     """
@@ -87,7 +87,7 @@ def play(
     deterministic: bool = False,
     max_steps: int = MAX_STEPS,
 ) -> list[PlayedEpisode]:
-    """Episodes one after the other, step by step; arguments as for `evaluate`."""
+    """Play episodes one after another, step by step; arguments as for `evaluate`."""
     with closing(_seen_by(policy, find_environment(env).make(1))) as environment:
         player = _as_policy(policy, environment, deterministic)
         return [_play(player, environment, seed + number, max_steps) for number in range(episodes)]
@@ -166,7 +166,7 @@ class _FunctionPolicy:
         self.function = function
 
     def begin(self, env: Environment, seed: int) -> Environment:
-        """See `Policy.begin`: nothing is carried along but what to check answers by."""
+        """See `Policy.begin`: carries only what is needed to check answers."""
         return env
 
     def act(self, step: TimeStep, carried: Environment) -> tuple[Tensor, Environment]:

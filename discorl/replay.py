@@ -31,7 +31,7 @@ class ReplaySpec:
     num_actions: int
     reward_dtype: torch.dtype = torch.float32
     final: bool = False
-    """Whether steps say that they are an episode's last: see `Rollout.final`."""
+    """Whether steps are marked as an episode's last: see `Rollout.final`."""
     memory: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """What the agent remembers before a trajectory: name -> shape."""
 
@@ -48,7 +48,7 @@ class ReplaySpec:
         return cls(observation, rollout.num_actions, reward_dtype, rollout.final is not None)
 
     def bytes_per_step(self) -> int:
-        """Memory of one step of one trajectory, the agent's memory apart."""
+        """Memory of one step of one trajectory, apart from the agent's memory."""
         observation = sum(spec.bytes() for spec in spec_entries(self.observation).values())
         floats = (2 + self.num_actions) * self.reward_dtype.itemsize
         return observation + floats + torch.int64.itemsize + self.final
@@ -69,7 +69,7 @@ class Replay:
         spec: ReplaySpec,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Take the memory for `capacity` trajectories of `length` steps at once."""
+        """Allocate the memory for `capacity` trajectories of `length` steps at once."""
         if capacity < 1 or length < 2:
             raise ValueError(
                 f"replay: expected capacity >= 1 and length >= 2, got {capacity} and {length}"
@@ -121,7 +121,7 @@ class Replay:
         return {**flatten(filled), "position": torch.tensor([self.size, self._next])}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from what `state_dict` gave."""
+        """Resume from what `state_dict` returned."""
         state = dict(state)
         self.size, self._next = (int(n) for n in state.pop("position"))
         filled = unflatten(tree_map(lambda stored: stored[:, : self.size], self._data), state)

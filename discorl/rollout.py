@@ -1,7 +1,7 @@
-"""From an environment's steps to what a learner reads: where episodes end is decided here alone.
+"""From an environment's steps to what a learner reads; where episodes end is decided only here.
 
-Notation: L stored steps hold T = L - 1 transitions; B trajectories; A actions. `rollout_length` is
-L wherever a rollout's length is spoken of.
+Notation: L stored steps hold T = L - 1 transitions; B trajectories; A actions. `rollout_length`
+always means L.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Memory = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class TimeStep:
-    """What B copies of an environment hand out together.
+    """What B copies of an environment return together.
 
     An episode's last reward comes with a step that is `terminated` or `truncated`. Most
-    environments begin the next episode in that same step: `observation` is its first one already,
+    environments begin the next episode in that same step: `observation` is already its first one,
     and `last` is what the old episode ended on. Others show the old episode's last observation
     and begin the next one a step later: that step is a `reset`.
     """
@@ -37,14 +37,14 @@ class TimeStep:
     terminated: Tensor
     """[B] booleans: the episode ended by itself; nothing is worth anything after it."""
     truncated: Tensor | None = None
-    """[B] booleans: the episode was cut off, by a time limit; its value goes on. None from
+    """[B] booleans: the episode was cut off, by a time limit; its value continues. None from
     environments that never cut one off."""
     reset: Tensor | None = None
     """[B] booleans: this step did nothing but begin a new episode. None from environments that
     begin it in the step that ends the old one."""
     last: Observation | None = None
     """[B, *shape]: `observation`, but where an episode was cut off and the next one has begun, what
-    the old one ended on. None if that is nowhere."""
+    the old one ended on. None if there is no such copy."""
 
     @property
     def ended(self) -> Tensor:
@@ -53,17 +53,17 @@ class TimeStep:
 
     @property
     def first(self) -> Tensor:
-        """[B] booleans: `observation` begins a new episode. Not said of an environment's reset."""
+        """[B] booleans: `observation` begins a new episode. Not set after `Environment.reset`."""
         return self.ended if self.reset is None else self.reset
 
     @property
     def idle(self) -> Tensor:
-        """[B] booleans: this step was a reset and nothing else."""
+        """[B] booleans: this step was nothing but a reset."""
         return torch.zeros_like(self.terminated) if self.reset is None else self.reset
 
     @property
     def discount(self) -> Tensor:
-        """[B]: 0 where no value goes on to this step from the one before, else 1."""
+        """[B]: 0 where no value continues from the step before to this one, else 1."""
         over = self.terminated if self.reset is None else self.terminated | self.reset
         return 1 - over.to(self.reward.dtype)
 
@@ -102,9 +102,9 @@ class Rollout:
     final: Tensor | None = None
     """[L, B] booleans: the last observation of an episode, shown before the next one begins. The
     action beside it did nothing. With a discount of 1 the episode did not end by itself but was
-    cut off, and its value goes on. None if the environment shows no such observations."""
+    cut off, and its value continues. None if the environment shows no such observations."""
     memory: Memory | None = None
-    """Name -> [1, B, ...]: what the agent remembered before the first step, if it does."""
+    """Name -> [1, B, ...]: what the agent remembered before the first step, if it has memory."""
 
     def __post_init__(self) -> None:
         if self.actions.dim() != 2 or len(self.actions) < 2:
@@ -136,12 +136,13 @@ class Rollout:
         Where an episode was cut off and the next one began in the same step, there are two
         observations and room for one. The old episode's last one is stored, to bootstrap from; so
         the new one's first step is not learned from. But an agent with memory must have read it.
-        Then the episode counts as cut off one step earlier, where its value is as good.
+        Then the episode counts as cut off one step earlier, where its value is just as good.
 
         Args:
           steps: L steps of B copies.
-          actions, logits: [B] and [B, A] for each of them.
-          memory: what the agent remembered before the first one, if it does.
+          actions: [B] for each of them.
+          logits: [B, A] for each of them.
+          memory: what the agent remembered before the first one, if it has memory.
         """
         observations = [s.observation for s in steps]
         discounts = torch.stack([s.discount for s in steps])
@@ -180,7 +181,7 @@ class Rollout:
         return self.window({name: tensor[0] for name, tensor in self.memory.items()})
 
     def window(self, memory: Memory) -> Window:
-        """The rollout as a network reads it that remembered `memory` [B, ...] before it."""
+        """The rollout as read by a network that remembered `memory` [B, ...] before it."""
         return Window(self.observations, self.firsts(), memory)
 
     def firsts(self) -> Tensor:
@@ -212,8 +213,8 @@ class Rollout:
     def loss_mask(self, first_steps: bool = False) -> Tensor:
         """[T, B]: 1 where the step counts in the loss.
 
-        A new episode's first step does if `first_steps`. The step from an episode's last
-        observation to the next one's first is no transition, and never does.
+        A new episode's first step counts if `first_steps`. The step from an episode's last
+        observation to the next one's first is not a transition, and never counts.
         """
         counts = self.discounts[:-1] > 0
         if first_steps:
@@ -243,15 +244,15 @@ class Transitions:
     rewards: Tensor
     """[T, B]: received for it."""
     terminals: Tensor
-    """[T, B] booleans: it ended the episode, or is no transition at all."""
+    """[T, B] booleans: it ended the episode, or is not a transition at all."""
     behaviour_logits: Tensor
     """[T, B, A]: the policy that took it."""
     advantages: Tensor | None = None
     """[T, B], given from outside for rules that estimate none (policy gradient)."""
     gaps: Tensor | None = None
-    """[T, B] booleans: no transition, but the step from one episode to the next. None for none."""
+    """[T, B] booleans: no transition but the step from one episode to the next. None if nowhere."""
     linked: Tensor | None = None
-    """[T, B] booleans: the next transition goes on with the same episode. None if that is so
+    """[T, B] booleans: the next transition continues the same episode. None if that is so
     wherever this one is not terminal: no episode was cut off."""
 
     def __post_init__(self) -> None:

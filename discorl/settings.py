@@ -1,7 +1,7 @@
 """Settings as frozen dataclasses: declared once, checked alike from Python, files and flags.
 
-A composed configuration is a dataclass whose fields are values or dataclasses of settings again.
-People see it flat: every name stands for one value, however deep it lies. So names are unique
+A composed configuration is a dataclass whose fields are values or again dataclasses of settings.
+Users see it flat: every name stands for one value, however deep it lies. So names are unique
 within a configuration.
 """
 
@@ -14,6 +14,8 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from discorl.errors import DiscorlError, UnknownNameError
 
@@ -65,7 +67,7 @@ def flag(name: str) -> str:
 
 
 def check_fields(config: object) -> None:
-    """Bring every field of a frozen dataclass to its declared type and check its range.
+    """Convert every field of a frozen dataclass to its declared type and check its range.
 
     To be called in `__post_init__`. Raises DiscorlError, naming the flag.
     """
@@ -73,7 +75,7 @@ def check_fields(config: object) -> None:
         value = getattr(config, name)
         try:
             object.__setattr__(config, name, _convert(hint, value))
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise DiscorlError(f"{flag(name)}: {error}, got {value!r}") from error
 
 
@@ -130,16 +132,14 @@ def _change(config: Any, values: dict[str, Any], kind: str) -> Any:
             if f.name in values:
                 changes[f.name] = values[f.name]
             continue
-        given = values.get(f.name)
+        given = values.get(f.name, part)
         own = {name: values[name] for name in flat_settings(part) if name in values}
         if isinstance(given, Mapping):
-            part = change(part, given, kind)
-        elif isinstance(given, type(part)):
-            part = given
-        elif given is not None:
+            given = change(part, given, kind)
+        elif not isinstance(given, type(part)):
             raise DiscorlError(f"{flag(f.name)}: expected several settings, got {given!r}")
-        if given is not None or own:
-            changes[f.name] = _change(part, own, kind)
+        if f.name in values or own:
+            changes[f.name] = _change(given, own, kind)
     return replace(config, **changes) if changes else config
 
 
@@ -156,7 +156,7 @@ def split_spec(text: str) -> tuple[str, dict[str, str]]:
 
 
 def split_settings(items: Iterable[str], where: str) -> dict[str, str]:
-    """`key=value` items; one without an equals sign goes on with the value before it."""
+    """`key=value` items; one without an equals sign continues the value before it."""
     pairs: dict[str, str] = {}
     key = ""
     for item in items:
@@ -173,7 +173,7 @@ def split_settings(items: Iterable[str], where: str) -> dict[str, str]:
 def parse_values(
     types: Mapping[str, Any], texts: Mapping[str, str], where: str, hint: str = ""
 ) -> dict[str, Any]:
-    """Values from their texts, by the types that are declared for their names.
+    """Values from their texts, by the types declared for their names.
 
     Args:
       where: what the settings belong to, for errors.
@@ -185,7 +185,7 @@ def parse_values(
             raise UnknownNameError(f"setting of {where}:", name, types, hint)
         try:
             values[name] = _convert(types[name], _read(types[name], text))
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise DiscorlError(f"{where}: {name}={text or '?'}: {error}") from error
     return values
 
@@ -204,17 +204,17 @@ def guess_value(text: str) -> Any:
 
 
 def _read(hint: Any, text: str) -> Any:
-    """A text as the kind of value that is wanted, as far as that can be told."""
+    """A text as the kind of value that is wanted, as far as the hint tells."""
     base = _base(hint)
     if get_origin(base) is tuple:
-        return tuple(guess_value(part) for part in text.split(",") if part)
+        return tuple(_read(get_args(base)[0], part) for part in text.split(",") if part)
     if base is str or (get_origin(base) is Literal):
         return text
     return guess_value(text)
 
 
 def _base(hint: Any) -> Any:
-    """Without annotations and without None."""
+    """The type without annotations and without None."""
     if get_origin(hint) is Annotated:
         return _base(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
@@ -261,7 +261,7 @@ def _convert_tuple(arguments: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
 def _convert_plain(kind: Any, value: Any) -> Any:
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if kind is bool:
-        if not isinstance(value, bool) and type(value).__name__ != "bool":  # NumPy has its own.
+        if not isinstance(value, bool | np.bool_):
             raise ValueError("expected true or false")
         return bool(value)
     if kind is int:
@@ -274,4 +274,6 @@ def _convert_plain(kind: Any, value: Any) -> Any:
         return float(value)
     if kind is str and not isinstance(value, str):
         raise ValueError("expected a text")
+    if is_dataclass(kind) and not isinstance(value, kind):  # type: ignore[arg-type]
+        raise ValueError("expected several settings")
     return value

@@ -16,7 +16,7 @@ def check_shape(name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> Non
 def check_prefix(
     name: str, tensor: Tensor, prefix: tuple[int, ...], dims: int | None = None
 ) -> None:
-    """Raise ValueError unless the shape begins with `prefix`, and has `dims` dimensions if said."""
+    """Raise ValueError unless the shape begins with `prefix`, and has `dims` dimensions, if any."""
     if tuple(tensor.shape[: len(prefix)]) != prefix or (dims and tensor.dim() != dims):
         wanted = [*prefix, "A"] if dims else [*prefix, "..."]
         raise ValueError(f"{name}: expected {wanted}, got {list(tensor.shape)}")

@@ -31,7 +31,7 @@ def flatten(tree: Any) -> dict[str, Tensor]:
 
 
 def stack(trees: Sequence[T], join: Callable[[list[Tensor]], Tensor] = torch.stack) -> T:
-    """One tree of equally built ones, their tensors joined: by default along a new dimension."""
+    """One tree from equally built ones, their tensors joined: by default along a new dimension."""
     leaves = [flatten(tree) for tree in trees]
     joined: T = _rebuild(
         trees[0], lambda path, _: join([each["/".join(path)] for each in leaves]), ()
@@ -42,8 +42,8 @@ def stack(trees: Sequence[T], join: Callable[[list[Tensor]], Tensor] = torch.sta
 def unflatten(template: T, leaves: dict[str, Tensor]) -> T:
     """A tree like `template` with the tensors of `leaves`, which must be the same set.
 
-    Raises ValueError, naming the tensor, where one is missing, extra, or of another shape or
-    type than the template's.
+    Raises ValueError, naming the tensor, if one is missing, extra, or of another shape or type
+    than the template's.
     """
     unused = set(leaves)
 

@@ -1,6 +1,6 @@
 """Writes docs/settings.md from the dataclasses: every setting, its default and what it is.
 
-`python docs/settings_page.py` after a change of a setting; a test tells if it was forgotten.
+Run `python docs/settings_page.py` after changing a setting; a test fails if you forget.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ INTRODUCTION = """# Settings
 
 <!-- Written by docs/settings_page.py: edit the docstrings of the dataclasses, not this page. -->
 
-Every setting is a flag with dashes for underscores, a keyword argument of `discorl.train` or
-`discorl.discover`, and an entry of `config.json`, always by its flat name. Below they stand in the
-groups in which they are declared. Defaults are the published experiments'; what `discorl train`
-takes by itself depends on the rule and the environment, and `discorl train ENV --rule R --help`
-prints it. A value of the wrong type or out of range is an error before anything is written.
+Every setting is a flag, with dashes for underscores; a keyword argument of `discorl.train` or
+`discorl.discover`; and an entry in `config.json`. Its name is the same everywhere. The defaults
+below are those of the published experiments. The defaults of `discorl train` depend on the rule
+and the environment, and `discorl train ENV --rule R --help` prints them. A value of the wrong type
+or out of range is an error before anything is written.
 """
 
 
@@ -37,13 +37,14 @@ def page() -> str:
         "## Training\n",
         *_tables(TrainConfig(), "The run"),
         "## Discovery\n",
-        "The population's agents live by the same settings as in training, from *Experience* to\n"
-        "*Network*; where the published notebook's defaults differ, they are listed here again.\n",
+        "The population's agents live by the settings of training, from *Experience* to\n"
+        "*Network*. Those are listed here again only where the published notebook's defaults\n"
+        "differ.\n",
         *_tables(DiscoverConfig(), "The run", known=TrainConfig()),
         "## Comparisons\n",
         *_tables(CompareConfig(), "The comparison"),
         "## Rules\n",
-        "A rule's own settings are given with its name: `--rule actor_critic:entropy_cost=0.01`.\n",
+        "A rule's own settings follow its name: `--rule actor_critic:entropy_cost=0.01`.\n",
         *_tables(ActorCritic(), "`actor_critic`"),
         *_tables(DiscoConfig(), "Discovered rules", nested=False),
     ]
@@ -53,7 +54,7 @@ def page() -> str:
 def _tables(
     config: Any, title: str, known: Any = None, nested: bool = True, level: int = 3
 ) -> list[str]:
-    """A table of the values of a dataclass, then those of its parts."""
+    """A table of a dataclass's own values, then the tables of its parts."""
     texts = docstrings(type(config))
     parts = [(f.name, getattr(config, f.name)) for f in fields(config)]
     rows = [
@@ -78,7 +79,7 @@ def _differs(name: str, value: Any, known: Any) -> bool:
 
 
 def docstrings(kind: type) -> dict[str, str]:
-    """Field -> the text below it, in one line; of the class and those it is derived from."""
+    """Field -> the docstring below it, on one line; of the class and of its base classes."""
     texts: dict[str, str] = {}
     for owner in reversed(kind.__mro__[:-1]):
         body = ast.parse(inspect.getsource(owner)).body[0]

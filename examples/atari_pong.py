@@ -4,7 +4,7 @@
     python examples/atari_pong.py --resume
 
 Shows a run on disk with checkpoints: stop the first command with Ctrl-C, or kill it, and the
-second one goes on from the newest checkpoint. Needs `pip install '.[atari]'`. Disco103 must
+second one resumes from the newest checkpoint. Needs `pip install '.[atari]'`. Disco103 must
 have been fetched once: `discorl rules fetch disco103`; `--rule sprout` works offline.
 
 Measured: 3000 updates, 480,000 environment steps, are too few: the last 100 games return -20.9 and
@@ -29,7 +29,7 @@ from discorl.training.run import resume_run, start_run
 
 @dataclass(frozen=True)
 class Args:
-    """Train on Pong, or go on with it."""
+    """Train on Pong, or resume a run."""
 
     rule: str = "disco103"
     """A name from `discorl rules list`, or a rule file."""
@@ -40,7 +40,7 @@ class Args:
     out: Path = Path("runs/atari_pong")
     """Run folder."""
     resume: bool = False
-    """Go on with the run in the folder."""
+    """Resume the run in the folder."""
     smoke: bool = False
     """A budget of seconds: a few steps, then a few more after resuming."""
 
@@ -49,7 +49,7 @@ class Printer:
     """Shows a run in plain lines."""
 
     def start(self, title: str, steps: int, notes: list[str]) -> None:
-        """The run begins, or goes on."""
+        """The run begins, or is resumed."""
         print(title, *notes, sep="\n")
 
     def progress(self, progress: Progress) -> None:
@@ -63,7 +63,7 @@ class Printer:
 
 
 def train(args: Args) -> None:
-    """Start a run or go on with it, and say how well the agent plays."""
+    """Start a run or resume it, and say how well the agent plays."""
     if args.resume:
         result = resume_run(args.out, args.steps, Printer())
     else:
@@ -82,7 +82,7 @@ def train(args: Args) -> None:
 
 
 def main(args: Args) -> None:
-    """Train; where a signal stops it, say how to go on."""
+    """Train; where a signal stops it, say how to resume."""
     tune_process()
     try:
         if args.smoke:
@@ -91,7 +91,7 @@ def main(args: Args) -> None:
         else:
             train(args)
     except Interrupted as stop:
-        sys.exit(f"{stop}; go on with --resume --out {stop.folder}")
+        sys.exit(f"{stop}; resume with --resume --out {stop.folder}")
 
 
 if __name__ == "__main__":

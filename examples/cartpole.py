@@ -71,10 +71,11 @@ def train(trainer: discorl.Trainer) -> list[tuple[int, float]]:
     steps = trainer.config.steps
     for step in range(1, steps + 1):
         trainer.train_step()
-        if not math.isnan(trainer.mean_return()):
-            points.append((step, trainer.mean_return()))
+        score = trainer.life.episodes.mean_return()
+        if not math.isnan(score):
+            points.append((step, score))
         if step % max(steps // 20, 1) == 0:
-            print(f"step {step:5}  return {trainer.mean_return():6.1f}", flush=True)
+            print(f"step {step:5}  return {score:6.1f}", flush=True)
     return points
 
 

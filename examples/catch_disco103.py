@@ -3,7 +3,7 @@
     python examples/catch_disco103.py
     python examples/catch_disco103.py --rule sprout --steps 1000
 
-Shows `discorl.train`, what it returns and the run folder it leaves. Disco103 must have been
+Shows `discorl.train`, the run that it returns and the folder it leaves. Disco103 must have been
 fetched once: `discorl rules fetch disco103`. Sprout ships with discorl and works offline.
 
 Measured: the second command, seed 0: greedy return 1.000 of 1, sampled 0.996, 500 episodes each;
@@ -13,7 +13,6 @@ Measured: the second command, seed 0: greedy return 1.000 of 1, sampled 0.996, 5
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,7 +48,7 @@ def main(args: Args) -> None:
         args = replace(args, steps=20, episodes=20)
     tune_process()
     print(f"training {args.steps} steps with {args.rule}; metrics.jsonl grows in {args.out}")
-    result = discorl.train(
+    run = discorl.train(
         "catch",
         args.rule,
         args.out,
@@ -57,17 +56,16 @@ def main(args: Args) -> None:
         seed=args.seed,
         eval_episodes=args.episodes,
     )
-    show_curve(args.out, every=max(args.steps // 10, 1))
-    print(f"greedy return   {result['eval_return_greedy']:.3f} of 1")
-    print(f"sampled return  {result['eval_return_sampled']:.3f}")
-    print(f"{result['seconds']:.0f} s; the curve is {args.out}/curve.png")
+    show_curve(run, every=max(args.steps // 10, 1))
+    print(f"greedy return   {run['eval_return_greedy']:.3f} of 1")
+    print(f"sampled return  {run['eval_return_sampled']:.3f}")
+    print(f"{run['seconds']:.0f} s; the curve is {args.out}/curve.png")
     print(f"play again: discorl evaluate {args.out}")
 
 
-def show_curve(folder: Path, every: int) -> None:
+def show_curve(run: discorl.Run, every: int) -> None:
     """Print the mean return of the newest training episodes, from the run's metrics."""
-    for line in (folder / "metrics.jsonl").read_text().splitlines():
-        record = json.loads(line)
+    for record in run.metrics:
         if record["step"] % every == 0 and "charts/episode_return" in record:
             print(f"step {record['step']:5}  return {record['charts/episode_return']:6.3f}")
 

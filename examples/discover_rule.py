@@ -2,8 +2,8 @@
 
     python examples/discover_rule.py
 
-Shows discovery from Python: `DiscoverConfig` and `start_discovery`; the rule as a file; and that
-the file is a rule like any other to `discorl.train`. The settings are those of the small recipe in
+Shows discovery from Python: `discorl.discover` with a callback; the rule as a file; and that the
+file is a rule like any other to `discorl.train`. The settings are those of the small recipe in
 docs/discovery.md. Both agents begin alike; all that differs is the rule.
 
 Measured: with seed 0 an agent trained by the discovered rule returns 0.98 of 1 sampled and 1.00
@@ -21,8 +21,6 @@ from typing import Any
 import tyro
 
 import discorl
-from discorl.discovery.config import DiscoverConfig
-from discorl.discovery.run import start_discovery
 from discorl.errors import DiscorlError
 from discorl.runs.plots import plot_curves, read_curve
 from discorl.runs.session import Progress
@@ -40,6 +38,9 @@ BEGINNING: dict[str, Any] = {
     "num_envs": 32,
     "rollout_length": 16,
     "learn_first_steps": False,
+    "torso": (64, 64),
+    "batch_size": None,
+    "replay_fraction": 0.0,
 }
 """How agents begin and live, in discovery and after it."""
 
@@ -60,26 +61,18 @@ class Args:
     """A budget of seconds: everything runs, nothing is learned."""
 
 
-class Printer:
-    """Shows a discovery in plain lines."""
-
-    def start(self, title: str, steps: int, notes: list[str]) -> None:
-        """The run begins."""
-        print(title, *notes, sep="\n")
-
-    def progress(self, progress: Progress) -> None:
-        """A record was written."""
-        score = progress.metrics.get("population/return", float("nan"))
-        print(f"meta-step {progress.step:4} of {progress.steps}  population {score:6.3f}")
-
-    def message(self, text: str) -> None:
-        """Something takes a while, or came out."""
-        print(text, flush=True)
+def show(progress: Progress) -> None:
+    """Print a line for a record of metrics."""
+    score = progress.metrics.get("population/return", float("nan"))
+    print(f"meta-step {progress.step:4} of {progress.steps}  population {score:6.3f}", flush=True)
 
 
 def discover(args: Args) -> Path:
     """Run a discovery; the file of the rule whose fresh agents did best."""
-    config = DiscoverConfig(
+    run = discorl.discover(
+        args.out / "discovery",
+        callbacks=[show],
+        progress=False,
         envs=("catch:rows=5,columns=5@2", "catch:rows=6,columns=5", "catch:rows=5,columns=4"),
         agents=4,
         lifetimes=(200, 430, 830),
@@ -87,34 +80,31 @@ def discover(args: Args) -> Path:
         meta_learning_rate=2e-3,
         seed=args.seed,
         sizes=SIZES,
-        widths=(64,),
         value_torso=(64, 64),
         eval_steps=args.steps,
         log_every=max(args.meta_steps // 20, 1),
         **BEGINNING,
         **VALUES,
     )
-    start_discovery(config, args.out / "discovery", Printer())
-    return args.out / "discovery" / "best_rule.safetensors"
+    reached = run["best_fresh_agents_return"]
+    print(f"fresh agents reach {reached:.3f} by the rule of meta-step {run['best_meta_step']}")
+    return run.folder / "best_rule.safetensors"
 
 
 def try_rule(name: str, rule: Path, args: Args) -> Path:
     """Train a new agent on 5 x 5 Catch; the folder of its run."""
     folder = args.out / name
-    result = discorl.train(
+    run = discorl.train(
         "catch:rows=5,columns=5",
-        str(rule),
+        rule,
         folder,
         steps=args.steps,
         seed=7,  # an agent that discovery has not seen
-        torso=(64, 64),
-        batch_size=None,
-        replay_fraction=0.0,
         **BEGINNING,
     )
     print(
-        f"{name} rule: sampled return {result['eval_return_sampled']:.3f}, "
-        f"greedy {result['eval_return_greedy']:.3f}"
+        f"{name} rule: sampled return {run['eval_return_sampled']:.3f}, "
+        f"greedy {run['eval_return_greedy']:.3f}"
     )
     return folder
 

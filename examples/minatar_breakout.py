@@ -64,8 +64,9 @@ def main(args: Args) -> None:
         for step in range(1, config.steps + 1):
             trainer.train_step()
             if step % max(config.steps // 40, 1) == 0:
-                points.append((step, trainer.mean_return()))
-                print(f"step {step:5}  return {trainer.mean_return():6.2f}", flush=True)
+                score = trainer.life.episodes.mean_return()
+                points.append((step, score))
+                print(f"step {step:5}  return {score:6.2f}", flush=True)
         result = trainer.evaluate(greedy=False, episodes=args.episodes)
     print(f"sampled return {result.mean_return:.2f} ± {result.std_return:.2f}, ", end="")
     print(f"{result.episodes} episodes after {config.steps} steps")

@@ -33,7 +33,7 @@ class Args:
     rule: str = "sprout"
     """A name from `discorl rules list`, or a rule file."""
     updates: int = 400
-    """Each on 32 new trajectories of 15 steps."""
+    """Each on 32 new trajectories of 16 steps."""
     seed: int = 0
     """Fixes every random choice."""
     out: Path = Path("runs/own_agent")
@@ -84,7 +84,7 @@ def main(args: Args) -> None:
     obs, state = env.reset(args.seed), None
     for update in range(1, args.updates + 1):
         rollout, obs, state = discorl.collect_rollout(
-            trainer.agent, env, obs, state, rollout_len=15, generator=trainer.generator
+            trainer.agent, env, obs, state, rollout_length=16, generator=trainer.generator
         )
         logs = trainer.step(rollout)
         if update % max(args.updates // 10, 1) == 0:

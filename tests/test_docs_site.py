@@ -18,7 +18,7 @@ from discorl.cli.__main__ import COMMANDS
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
-PROTOCOLS = {"UpdateRule", "Agent", "Environment", "Rollout"}
+PROTOCOLS = {"UpdateRule", "Agent", "Environment", "Rollout", "TimeStep", "Transitions", "HeadSpec"}
 
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 
@@ -115,16 +115,27 @@ def test_the_reference_has_everything_public() -> None:
     assert {name.rpartition(".")[2] for name in directives} >= PROTOCOLS
 
 
-@pytest.fixture(scope="module")
-def hook() -> ModuleType:
-    """What mkdocs loads."""
-    path = ROOT / "docs" / "command_line.py"
-    spec = importlib.util.spec_from_file_location("command_line", path)
+def load(script: str) -> ModuleType:
+    """A script of the documentation's own."""
+    spec = importlib.util.spec_from_file_location(script, ROOT / "docs" / f"{script}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_page_of_settings_is_up_to_date() -> None:
+    # If not: python docs/settings_page.py
+    script = load("settings_page")
+    assert script.PAGE == ROOT / "docs" / "settings.md"
+    assert script.PAGE.read_text() == script.page()
+
+
+@pytest.fixture(scope="module")
+def hook() -> ModuleType:
+    """What mkdocs loads."""
+    return load("command_line")
 
 
 def rendered(hook: ModuleType, page: str) -> str:

@@ -14,9 +14,8 @@ import discorl
 from discorl.cli.__main__ import COMMANDS, main
 from discorl.comparison.config import CompareConfig
 from discorl.discovery.config import DiscoverConfig
-from discorl.discovery.run import start_discovery
 from discorl.envs import registry
-from discorl.rules import library
+from discorl.library import catalogue
 from discorl.rules.disco import DiscoRule
 from discorl.runs.metrics import read_metrics
 
@@ -57,7 +56,7 @@ def own_words(words: list[str]) -> list[str]:
 def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a document whose blocks build on one another, and registries that may be written to
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(library, "RULES", dict(library.RULES))
+    monkeypatch.setattr(catalogue, "RULES", dict(catalogue.RULES))
     monkeypatch.setattr(registry, "GAMES", dict(registry.GAMES))
     # When they are run in order, with fewer steps
     names = {"__name__": "example"}
@@ -160,13 +159,14 @@ def test_every_metric_is_explained(kind: str, tiny_rule: DiscoRule, tmp_path: Pa
 def test_every_metric_of_discovery_is_explained(tmp_path: Path) -> None:
     # Given a short discovery with an evaluation
     env = "catch:rows=3,columns=3"
-    config = DiscoverConfig(
+    result = discorl.discover(
+        tmp_path / "run",
         envs=(env,),
         agents=1,
         meta_steps=1,
         num_envs=2,
         rollout_length=4,
-        widths=(8,),
+        torso=(8,),
         model_size=4,
         head_hidden=4,
         value_torso=(4,),
@@ -174,29 +174,41 @@ def test_every_metric_of_discovery_is_explained(tmp_path: Path) -> None:
         log_every=1,
         eval_steps=3,
     )
-    result = start_discovery(config, tmp_path / "run")
     # Then its document names everything it wrote
-    records = read_metrics(tmp_path / "run")
-    names = {name.replace(env, "ENV") for record in records for name in record}
+    names = {name.replace(env, "ENV") for record in result.metrics for name in record}
     assert {"meta/meta_loss", "eval/fresh_agents", "population/return/ENV", "eval/ENV"} <= names
     explained = set(re.findall(r"`([^`\n]+)`", (ROOT / "docs" / "metrics.md").read_text()))
     assert names <= explained
     assert set(result) <= explained
 
 
+SETTINGS = (ROOT / "docs" / "settings.md").read_text()
+
+
+def explained(*sections: str) -> list[str]:
+    """The settings that some sections of their page explain."""
+    parts = [SETTINGS.partition(f"\n## {name}\n")[2].partition("\n## ")[0] for name in sections]
+    return re.findall(r"^\| `(\w+)` \| [^|]+ \| \S.* \|$", "".join(parts), re.MULTILINE)
+
+
+def test_every_setting_is_explained_once() -> None:
+    settings = list(discorl.TrainConfig().to_json())
+    assert sorted(explained("Training")) == sorted(settings)
+    assert sorted(explained("Comparisons")) == sorted(CompareConfig().to_json())
+
+
 def test_every_setting_of_discovery_is_explained() -> None:
-    explained = re.findall(
-        r"^\| `(\w+)` \|", (ROOT / "docs" / "discovery.md").read_text(), re.MULTILINE
-    )
-    settings = [name for name in explained if name not in ("reverse", "mixed")]
-    assert settings == list(DiscoverConfig().to_json())
+    # Those that are training's, with the same default, are not repeated
+    training, own = discorl.TrainConfig().to_json(), DiscoverConfig().to_json()
+    shared = {name for name, value in own.items() if name in training and training[name] == value}
+    assert {*explained("Discovery")} == {*own} - shared
+    assert {*own} <= {*explained("Training", "Discovery")}
 
 
-def test_every_setting_is_explained() -> None:
-    explained = re.findall(
-        r"^\| `(\w+)` \|", (ROOT / "docs" / "train.md").read_text(), re.MULTILINE
-    )
-    assert explained == list(discorl.TrainConfig().to_json())
+@pytest.mark.parametrize("rule", ["actor_critic", "sprout"])
+def test_every_setting_of_a_rule_is_explained(rule: str) -> None:
+    settings = catalogue.rule_settings(discorl.load_rule(rule))
+    assert {*settings} <= {*explained("Rules")}
 
 
 def test_public_names_resolve() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
-from discorl.rollout import Rollout, Transitions, Window
+from discorl.rollout import Rollout, TimeStep, Transitions, Window
 
 HEADS = HeadSpec(
     state={"logits": (2,), "y": (3,)},
@@ -246,6 +246,109 @@ def test_what_holds_wherever_episodes_end(discounts, flags):
     assert steps.firsts()[1:][gaps & ~steps.final[1:]].all()
     assert not steps.loss_mask(first_steps=True)[gaps].any()
     assert not links[gaps].any()
+
+
+# --- from an environment's steps
+
+
+def flags(text):
+    """[B] booleans from zeros and ones; None for None."""
+    return None if text is None else torch.tensor([letter == "1" for letter in text])
+
+
+@pytest.mark.parametrize(
+    ("terminated", "truncated", "reset", "ended", "first", "discount"),
+    [
+        ("010", None, None, "010", "010", [1, 0, 1]),
+        ("010", "001", None, "011", "011", [1, 0, 1]),
+        ("010", "001", "100", "011", "100", [0, 0, 1]),
+        ("000", "000", "000", "000", "000", [1, 1, 1]),
+    ],
+)
+def test_what_a_step_says(terminated, truncated, reset, ended, first, discount):
+    reward = torch.zeros(3, dtype=torch.float64)
+    step = TimeStep(torch.zeros(3, 2), reward, flags(terminated), flags(truncated), flags(reset))
+    assert torch.equal(step.ended, flags(ended))
+    assert torch.equal(step.first, flags(first))
+    assert torch.equal(step.idle, flags(reset or "000"))
+    assert step.discount.tolist() == discount
+    assert step.discount.dtype == reward.dtype
+
+
+def steps_of(story, never_cut=False, instant=False):
+    """Steps of one copy: `e` is an episode's end, `c` a cut, `r` a reset, `.` anything else.
+
+    Observation and reward are the number of the step, and last observations 100 more.
+    """
+    for t, letter in enumerate(story):
+        cut = letter == "c"
+        yield TimeStep(
+            observation=torch.tensor([[float(t)]]),
+            reward=torch.tensor([float(t)]),
+            terminated=torch.tensor([letter == "e"]),
+            truncated=None if never_cut else torch.tensor([cut]),
+            reset=None if never_cut or instant else torch.tensor([letter == "r"]),
+            last=torch.tensor([[100.0 + t]]) if instant and cut else None,
+        )
+
+
+NEVER, INSTANT = {"never_cut": True}, {"instant": True}
+STORIES = [
+    # story, kind of environment, whether the agent remembers, and what is stored: discounts,
+    # final observations, observations
+    ("...e..", NEVER, False, [1, 1, 1, 0, 1, 1], None, [0, 1, 2, 3, 4, 5]),
+    ("...e..", NEVER, True, [1, 1, 1, 0, 1, 1], None, [0, 1, 2, 3, 4, 5]),
+    ("..er..", {}, False, [1, 1, 0, 0, 1, 1], (2,), [0, 1, 2, 3, 4, 5]),
+    ("..cr..", {}, False, [1, 1, 1, 0, 1, 1], (2,), [0, 1, 2, 3, 4, 5]),
+    ("..cr..", {}, True, [1, 1, 1, 0, 1, 1], (2,), [0, 1, 2, 3, 4, 5]),
+    ("r..c", {}, False, [0, 1, 1, 1], (3,), [0, 1, 2, 3]),
+    ("...e..", INSTANT, False, [1, 1, 1, 0, 1, 1], (), [0, 1, 2, 3, 4, 5]),
+    ("..c...", INSTANT, False, [1, 1, 1, 1, 1, 1], (2,), [0, 1, 102, 3, 4, 5]),
+    ("...c..", INSTANT, True, [1, 1, 1, 0, 1, 1], (2,), [0, 1, 2, 3, 4, 5]),
+    ("c..c", INSTANT, False, [1, 1, 1, 1], (0, 3), [100, 1, 2, 103]),
+    ("c..c", INSTANT, True, [0, 1, 1, 0], (2,), [0, 1, 2, 3]),
+    (".ce.c", INSTANT, True, [1, 0, 0, 1, 0], (0, 3), [0, 1, 2, 3, 4]),
+]
+
+
+@pytest.mark.parametrize(("story", "kind", "remembers", "discounts", "final", "seen"), STORIES)
+def test_what_is_stored_of_steps(story, kind, remembers, discounts, final, seen):
+    steps = list(steps_of(story, **kind))
+    actions = [torch.tensor([t % 2]) for t in range(len(steps))]
+    logits = [torch.full((1, 2), float(t)) for t in range(len(steps))]
+    memory = {"cell": torch.ones(1, 7)} if remembers else None
+    stored = Rollout.from_steps(steps, actions, logits, memory)
+    expected = one_trajectory(discounts, final)
+    assert torch.equal(stored.discounts, expected.discounts)
+    assert (stored.final is None) == (final is None)
+    assert final is None or torch.equal(stored.final, expected.final)
+    assert stored.observations.flatten().tolist() == seen
+    # What was done and what it brought is stored as it was.
+    assert torch.equal(stored.rewards, expected.rewards)
+    assert torch.equal(stored.actions, torch.stack(actions))
+    assert torch.equal(stored.logits, torch.stack(logits))
+    assert (stored.memory is None) == (not remembers)
+    if remembers:
+        assert stored.memory["cell"].shape == (1, 1, 7)
+        # An agent that remembers is told of every episode's first observation.
+        firsts = torch.stack([step.first for step in steps])
+        assert torch.equal(stored.firsts(), firsts)
+
+
+def test_steps_of_dictionaries_keep_their_other_rows():
+    def step(last=None, truncated=(False, False)):
+        observation = {"a": torch.zeros(2, 1), "b": torch.zeros(2, dtype=torch.uint8)}
+        nothing = torch.zeros(2)
+        return TimeStep(observation, nothing, nothing.bool(), torch.tensor(truncated), last=last)
+
+    last = {"a": torch.tensor([[0.0], [5.0]]), "b": torch.tensor([0, 7], dtype=torch.uint8)}
+    steps = [step(), step(last, (False, True)), step()]
+    acted = [torch.zeros(2, dtype=torch.int64)] * 3
+    stored = Rollout.from_steps(steps, acted, [torch.zeros(2, 2)] * 3)
+    assert stored.observations["a"].squeeze(-1).tolist() == [[0, 0], [0, 5], [0, 0]]
+    assert stored.observations["b"].tolist() == [[0, 0], [0, 7], [0, 0]]
+    assert stored.observations["b"].dtype == torch.uint8
+    assert stored.final.tolist() == [[False, False], [False, True], [False, False]]
 
 
 def test_decay_and_gaps_follow_the_links():

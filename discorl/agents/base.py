@@ -1,4 +1,4 @@
-"""What the learner and the actor ask of an agent."""
+"""What the learner and the actor need from an agent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
 from discorl.rollout import Memory, Window
 
 Inputs = Observation | Window
-"""Observations; for agents with memory a window, [L, B] and what went before it."""
+"""Observations; for agents with memory a window, [L, B] and what came before it."""
 
 
 class Agent(Protocol):
@@ -27,7 +27,7 @@ class Agent(Protocol):
         ...
 
     def policy(self, params: Params, observations: Observation) -> Tensor:
-        """The policy head alone, to act with: [..., A]."""
+        """The policy head alone, for acting: [..., A]."""
         ...
 
     def outputs(self, params: Params, inputs: Inputs, for_targets: bool = False) -> AgentOutputs:
@@ -41,9 +41,9 @@ class Agent(Protocol):
         actions: Tensor,
         only: Collection[str] | None = None,
     ) -> TakenOutputs:
-        """What a rule's loss reads: T + 1 steps of observations, actions [T, B] of the first T.
+        """What a rule's loss reads, for T + 1 steps of observations and T of actions [T, B].
 
-        Of the action heads, those named in `only` are enough.
+        Of the action heads, only those named in `only` are needed.
         """
         ...
 
@@ -63,10 +63,10 @@ class Agent(Protocol):
 
 @runtime_checkable
 class RecurrentAgent(Agent, Protocol):
-    """An agent that remembers. It learns from windows of [L, B] steps and acts step by step."""
+    """An agent with memory. It learns from windows of [L, B] steps and acts step by step."""
 
     def initial_memory(self, batch: int, device: torch.device | str) -> Memory | None:
-        """What an agent remembers that has seen nothing; None if it never does."""
+        """The memory of an agent that has seen nothing; None if it has no memory at all."""
         ...
 
     def policy_step(
@@ -74,7 +74,7 @@ class RecurrentAgent(Agent, Protocol):
     ) -> tuple[Tensor, Memory]:
         """Logits [B, A] for one step [B, ...], and the memory after it.
 
-        Where `firsts` [B] says so, what is remembered is forgotten before.
+        Where `firsts` [B] is true, the memory is cleared first.
         """
         ...
 
@@ -84,7 +84,7 @@ class RecurrentAgent(Agent, Protocol):
 
 
 def initial_memory(agent: Agent, batch: int, device: torch.device | str) -> Memory | None:
-    """What the agent remembers at birth: nothing, for one that never remembers."""
+    """The memory of an agent that has seen nothing; None if it has no memory at all."""
     if not isinstance(agent, RecurrentAgent):
         return None
     return agent.initial_memory(batch, device)

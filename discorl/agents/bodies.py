@@ -15,18 +15,18 @@ from discorl.errors import DiscorlError, UnknownNameError
 from discorl.observations import ArraySpec, ObservationSpec, spec_entries
 
 _CONV_SIDE = 10
-"""Boards with a side below this are read as a vector."""
+"""Boards with a side below this are read as vectors."""
 _NATURE_SIDE = 36
 """The smallest image whose sides survive the Nature convolutions."""
 
 
 def make_body(spec: ObservationSpec, config: NetworkConfig) -> nn.Module:
-    """The module that turns observations into features, and remembers if it is to.
+    """The module that turns observations into features, with memory if configured.
 
-    A body called `auto` looks at the observation: what is no image, and boards with a side below
-    10 cells, get an MLP; images with a side below 36 get `conv`; larger ones get `nature`. In a
-    dictionary each entry has a torso of its own. There a body that is named reads the images, and
-    an MLP the rest.
+    A body called `auto` looks at the observation: anything but an image, and boards with a side
+    below 10 cells, get an MLP; images with a side below 36 get `conv`; larger ones get `nature`.
+    In a dictionary each entry has its own torso: a body given by name reads the images, and an
+    MLP the rest.
     """
     torso = _make_torso(spec, config)
     if config.memory == "none":

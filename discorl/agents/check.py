@@ -1,4 +1,4 @@
-"""Whether a module can be an agent: every way in which it cannot has a message of its own."""
+"""Checks that a module can be an agent; every way to fail has its own message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from discorl.rollout import Window
 from discorl.tree import tree_map
 
 _STEPS, _STREAMS = 3, 3
-"""As much of the observations as is looked at."""
+"""How much of the observations the checks look at."""
 
 
 def require_module(agent: Any) -> nn.Module:
@@ -40,12 +40,12 @@ def require_module(agent: Any) -> nn.Module:
 
 
 def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters to learn, by name; frozen ones stay as they are."""
+    """The parameters to learn, by name; frozen ones are left out."""
     return {name: p for name, p in module.named_parameters() if p.requires_grad}
 
 
 def check_parameters(module: nn.Module, device: torch.device | None = None) -> None:
-    """What can be told without an observation; parameters on the device, or all on one."""
+    """Check what needs no observation; parameters must be on the device, or all on one."""
     for name, p in module.named_parameters():
         if isinstance(p, UninitializedParameter):
             raise DiscorlError(
@@ -90,7 +90,7 @@ def _check_modes(module: nn.Module) -> None:
 
 
 def check_outputs(agent: ModuleAgent, params: Params, observations: Observation) -> None:
-    """Whether the heads are what the rule reads, and those of each step its own.
+    """Check that the heads are what the rule reads, and that each step's are its own.
 
     Args:
       observations: [T, B, ...].
@@ -110,7 +110,7 @@ def check_outputs(agent: ModuleAgent, params: Params, observations: Observation)
 
 
 def _some(tensor: Tensor) -> Tensor:
-    """A few steps of a few streams, and zeros as one stream more: so there are two at least."""
+    """A few steps of a few streams, plus a stream of zeros, so that there are at least two."""
     few = tensor[:_STEPS, :_STREAMS]
     return torch.cat([few, torch.zeros_like(few[:, :1])], dim=1)
 
@@ -189,7 +189,7 @@ def _no_gradient(head: str, constant: bool) -> str:
 
 
 def _leaves_of(head: Tensor) -> list[Tensor]:
-    """The tensors that gradient would be accumulated in."""
+    """The tensors that gradients would accumulate in."""
     if head.grad_fn is None:
         return [head]
     nodes: set[Any] = set()
@@ -259,9 +259,9 @@ def _check_steps(agent: SequenceModuleAgent, probe: Observation, heads: Params) 
 
 
 def _same(found: Tensor, expected: Tensor, whole: Tensor) -> bool:
-    """Equal but for rounding, measured by how the head [T, B, ...] differs between its steps."""
+    """Equal up to rounding, relative to how the head [T, B, ...] varies between its steps."""
     spread = (whole - whole.mean(dim=(0, 1))).abs().max()
-    # A head that was computed under autocast is rounded as coarsely.
+    # A head computed under autocast is rounded that coarsely.
     coarse = torch.equal(whole, whole.bfloat16().to(whole.dtype))
     rounding = torch.finfo(torch.bfloat16 if coarse else whole.dtype).eps * whole.abs().max()
     return bool(((found - expected).abs() <= 0.05 * spread + 64 * rounding).all())

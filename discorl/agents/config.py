@@ -29,13 +29,13 @@ class NetworkConfig:
     memory_size: Count = 256
     """Cells of the LSTM or GRU, or the transformer's width."""
     memory_window: Count = 32
-    """Steps that the transformer looks back."""
+    """How many steps the transformer looks back."""
     memory_layers: Count = 2
     """The transformer's layers."""
     memory_heads: Count = 4
     """The transformer's attention heads in each layer."""
     activate_torso: bool = False
-    """ReLU after the torso's last layer too."""
+    """Apply ReLU after the torso's last layer too."""
     model_size: Count = 128
     """LSTM cells of the action-conditional model."""
     head_hidden: Count = 128
@@ -46,7 +46,7 @@ class NetworkConfig:
     """Initial deviation of the action heads' last weights; by default 1 / sqrt(fan-in)."""
     value_width: Positive | None = None
     """Width, in squashed units, of the bell around zero that categorical values start as; by
-    default they start nearly uniform, which makes a new agent's values large noise."""
+    default they start nearly uniform, which makes a new agent's values large and noisy."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -1,7 +1,7 @@
 """Network bodies for images: convolutions, then fully connected layers, ReLU after each.
 
-An image has its channels in the first or the last dimension: in the smaller one, and in the last
-one if both are equal.
+An image's channels are its first or its last dimension: the smaller one, or the last if both are
+equal.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ImageTorso(Torso):
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions of equal size around which the input is carried."""
+    """Two convolutions of equal size with a skip connection around them."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class ResidualBlock(nn.Module):
 def conv_torso(
     spec: ArraySpec, sizes: tuple[int, ...], channels: tuple[int, ...] = ()
 ) -> ImageTorso:
-    """Convolutions of 3 x 3 without padding: for small boards, where each cell counts."""
+    """3 x 3 convolutions without padding, for small boards where each cell counts."""
     channels = channels or _CONV_CHANNELS
     ones = (1,) * len(channels)
     return _plain_torso("conv", spec, sizes, channels, (_CONV_KERNEL,) * len(channels), ones)
@@ -94,8 +94,8 @@ def nature_torso(
 ) -> ImageTorso:
     """Three convolutions with kernels 8, 4, 3 and strides 4, 2, 1, as in the Nature DQN.
 
-    Weights start larger by the square root of two, as ReLU halves what comes through: pictures of
-    games hardly differ, and otherwise what does would be lost.
+    Weights start larger by the square root of two, because ReLU halves what comes through: frames
+    of a game hardly differ, and their differences would otherwise be lost.
     """
     channels = channels or _NATURE_CHANNELS
     if len(channels) != len(_NATURE_KERNELS):

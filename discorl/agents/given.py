@@ -1,4 +1,4 @@
-"""A network that somebody brings: a torso that wants heads, or a module that has them all."""
+"""A network of the user's own: a torso that needs heads, or a module that has them all."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def agent_from_module(
     """An agent around a module.
 
     Args:
-      module: maps observations [..., *shape] to features [..., F], and gets the rule's heads put
-        behind it; or to a dictionary with all of those heads. Or a body with memory, which says
-        `output_size` and `memory_spec`, as `discorl.agents.recurrent` has them.
+      module: maps observations [..., *shape] to features [..., F], which the rule's heads are put
+        on; or to a dictionary of all those heads. Or a body with memory, which has `output_size`
+        and `memory_spec` as in `discorl.agents.recurrent`.
       config: sizes of the heads.
     """
     module = original_module(require_module(module))
@@ -59,7 +59,7 @@ def agent_from_module(
 
 
 class _Sized(nn.Module):
-    """A torso that says the length of its output."""
+    """A torso that states the length of its output."""
 
     def __init__(self, torso: nn.Module, output_size: int) -> None:
         super().__init__()

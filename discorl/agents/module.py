@@ -22,11 +22,11 @@ from discorl.tree import tree_map
 class ModuleAgent:
     """Wraps a module that maps observations [..., *shape] to a dictionary of heads [..., *head].
 
-    The simple way in: no work is saved, every head is computed for every action. Heads are handed
-    on in the parameters' type, whatever type they were computed in.
+    The simple way in: no work is saved, every head is computed for every action. Heads are
+    returned in the parameters' type, whatever type they were computed in.
 
     Args:
-      autocast: what the module is run under, if anything.
+      autocast: the context that the module runs under, if any.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ModuleAgent:
         return given, outputs.taken(actions)
 
     def call(self, params: Params, inputs: Inputs) -> dict[str, Tensor]:
-        """The module's dictionary with these parameters; those left out are the module's own."""
+        """The module's heads with these parameters; any left out are the module's own."""
         dtype = next(iter(params.values())).dtype
         with self.autocast or nullcontext():
             outputs = functional_call(self.module, dict(params), self._arguments(inputs, dtype))
@@ -82,14 +82,14 @@ class ModuleAgent:
 
 
 class SequenceModuleAgent(ModuleAgent):
-    """Wraps a module `forward(observations [T, B, ...], should_reset [T, B])`, as disco-torch's.
+    """Wraps a disco-torch module: `forward(observations [T, B, ...], should_reset [T, B])`.
 
-    It reads windows whose memory is empty: whatever the module carries along starts afresh with
+    It reads windows whose memory is empty: whatever state the module keeps starts afresh with
     each trajectory.
     """
 
     def policy(self, params: Params, observations: Observation) -> Tensor:
-        """[B, A], of observations [B, ...] with nothing before them."""
+        """[B, A], from observations [B, ...] with nothing before them."""
         step = tree_map(lambda t: t.unsqueeze(0), observations)
         batch = next(iter(step.values())) if isinstance(step, dict) else step
         firsts = torch.ones(batch.shape[:2], dtype=torch.bool, device=batch.device)
@@ -103,24 +103,24 @@ class SequenceModuleAgent(ModuleAgent):
 def module_agent(
     module: nn.Module, heads: HeadSpec, autocast: torch.autocast | None = None
 ) -> ModuleAgent:
-    """The module as an agent, by its style: one with `forward_step` reads whole sequences."""
+    """The module as an agent; one with `forward_step` reads whole sequences."""
     kind = SequenceModuleAgent if has_forward_step(module) else ModuleAgent
     return kind(module, heads, autocast)
 
 
 def has_forward_step(module: nn.Module) -> bool:
-    """Whether it is a module in disco-torch's style."""
+    """Whether the module is in disco-torch's style."""
     return callable(getattr(module, "forward_step", None))
 
 
 def original_module(module: nn.Module) -> nn.Module:
-    """What `torch.compile` was given; any other module itself. They share their parameters."""
+    """The module that `torch.compile` was given, with the same parameters; others unchanged."""
     original: nn.Module = getattr(module, "_orig_mod", module)
     return original
 
 
 def as_heads(outputs: Any, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-    """A module's output as heads, in one type if said, if it is a dictionary of tensors."""
+    """A module's output as heads, cast to a type if given; it must be a dictionary of tensors."""
     if not isinstance(outputs, Mapping) or not all(isinstance(x, Tensor) for x in outputs.values()):
         raise DiscorlError(
             f"agent: its forward gave {type(outputs).__name__}; return a dictionary of tensors, "

@@ -1,8 +1,9 @@
-"""The agent network: torso, linear heads of the state, and a model of every action.
+"""The agent network: torso, linear state heads, and a model of every action.
 
 The model starts an LSTM cell at a root computed from the torso and steps it once per action,
 each from that same root; small nets read the action heads off its output. All actions share the
-root, so its projection is computed once a state, and the one-hot action is a row of the weights.
+root, so its projection is computed once per state, and the one-hot action is a row of the
+weights.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from discorl.rollout import Memory, Window
 from discorl.tree import tree_map
 
 _LEAST_LOGIT = -10.0
-"""Bins far from zero start unlikely, but within a learner's reach."""
+"""Bins far from zero start unlikely, but within the learner's reach."""
 
 
 class Network:
-    """An agent whose heads are what the rule asks for, on any torso."""
+    """An agent on any torso, with the heads that the rule asks for."""
 
     def __init__(
         self, torso: nn.Module, heads: HeadSpec, config: NetworkConfig | None = None
@@ -40,7 +41,7 @@ class Network:
         self.config = config or NetworkConfig()
         self.num_actions = heads.state["logits"][0]
         self.memory_spec = dict(torso.memory_spec) if isinstance(torso, Remembering) else {}
-        """What the torso remembers of each stream: name -> shape; empty if nothing."""
+        """What the torso remembers for each stream: name -> shape; empty if nothing."""
         self._torso_names = [name for name, _ in torso.named_parameters()]
         self._call = torso_function(torso)
 
@@ -186,7 +187,7 @@ class Network:
         actions: Tensor,
         names: Iterable[str],
     ) -> dict[str, Tensor]:
-        """The named heads [T, B, *shape] of one action a state."""
+        """The named heads [T, B, *shape] of one action per state."""
         from_action = torch.nn.functional.embedding(actions, params["model.action"])
         hidden, _ = lstm_cell(gates + from_action, cell)
         return {name: self._action_head(params, name, hidden) for name in names}
@@ -196,7 +197,7 @@ class Network:
         x = torch.relu(_linear(params, f"model.{name}.0", hidden))
         weight, bias = params[f"model.{name}.1.weight"], params[f"model.{name}.1.bias"]
         size = len(bias)
-        # Products whose width is no multiple of eight take half as long again: 601 bins do.
+        # Products whose width is not a multiple of eight, such as 601, take half as long again.
         odd = -size % 8
         if odd and size > 8:
             weight = torch.nn.functional.pad(weight, (0, 0, 0, odd))
@@ -236,12 +237,12 @@ def _one_step(tensor: Tensor) -> Tensor:
 
 
 def _linear(params: Params, name: str, x: Tensor) -> Tensor:
-    """[..., in] -> [..., out]; weights lie as in `nn.Linear`, which is fast for odd sizes too."""
+    """[..., in] -> [..., out]; weights as in `nn.Linear`, which is fast for odd sizes too."""
     return torch.nn.functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
 
 
 def _bell(bias: Tensor, largest: float, width: float) -> Tensor:
-    """Logits [N] of a normal distribution around zero over even bins of [-largest, largest]."""
+    """Logits [N] of a normal distribution around zero, over N bins from -largest to largest."""
     bins = torch.linspace(-largest, largest, len(bias), dtype=bias.dtype, device=bias.device)
     return (-0.5 * (bins / width).square()).clamp(min=_LEAST_LOGIT)
 

@@ -1,7 +1,7 @@
 """The published agent network's parameter names, translated to ours and back.
 
-Published weights are [in, out], ours [out, in] as in `nn.Linear`; and the rows of the model's
-LSTM that read the one-hot action are a table of their own here.
+Published weights are [in, out], ours [out, in] as in `nn.Linear`; the rows of the model's LSTM
+that read the one-hot action are a separate table here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Network bodies that remember: a torso, then an LSTM or a GRU.
+"""Network bodies with memory: a torso, then an LSTM or a GRU.
 
 The cells are written out, because the fused ones have no second derivative.
 """
@@ -22,7 +22,7 @@ class RecurrentBody(nn.Module, ABC):
     """
 
     gates: int
-    """How many vectors of the cell's size the cell wants to be given."""
+    """How many vectors of the cell's size the cell takes as input."""
     names: tuple[str, ...]
     """What is remembered; `hidden` is also what comes out."""
 
@@ -38,7 +38,7 @@ class RecurrentBody(nn.Module, ABC):
         """Redraw all weights: truncated normal by fan-in, biases zero."""
         self.torso.init_(generator)
         parts = [self.torso.output_size, self.output_size]
-        # Both products are summed: as one layer with both inputs.
+        # Both products are summed, so they are drawn as one layer with both inputs.
         weights, biases = initial_linear(sum(parts), self.gates * self.output_size, generator)
         of_input, of_hidden = weights.split(parts)
         with torch.no_grad():
@@ -59,7 +59,7 @@ class RecurrentBody(nn.Module, ABC):
 
     @abstractmethod
     def cell(self, x: Tensor, memory: Memory) -> Memory:
-        """The memory after one step, from what the input says [B, gates * size]."""
+        """The memory after one step, given the input's share of the gates [B, gates * size]."""
 
 
 class LSTMBody(RecurrentBody):
@@ -77,7 +77,7 @@ class LSTMBody(RecurrentBody):
 class GRUBody(RecurrentBody):
     """A torso, then a GRU: reset gate, update gate and candidate.
 
-    The reset gate acts on what the hidden state says of the candidate, so that one product a step
+    The reset gate acts on the hidden state's share of the candidate, so that one product per step
     is enough. An update gate of one keeps the hidden state.
     """
 

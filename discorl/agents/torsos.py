@@ -13,14 +13,14 @@ from discorl.layers import Params, initial_linear
 
 @runtime_checkable
 class Body(Protocol):
-    """What a network asks of a module that reads observations: how long its output is."""
+    """What a network needs from a module that reads observations: the length of its output."""
 
     output_size: int
 
 
 @runtime_checkable
 class Redrawable(Protocol):
-    """A body that can be born again; others keep the weights they came with."""
+    """A body whose weights can be redrawn; others keep the weights they came with."""
 
     def init_(self, generator: torch.Generator) -> None:
         """Redraw all weights."""
@@ -29,15 +29,15 @@ class Redrawable(Protocol):
 
 @runtime_checkable
 class Remembering(Protocol):
-    """A body that reads a `Window` and gives features and its memory after it."""
+    """A body that reads a `Window` and returns features and its memory after it."""
 
     memory_spec: dict[str, tuple[int, ...]]
-    """What it remembers of each stream: name -> shape."""
+    """What it remembers for each stream: name -> shape."""
 
 
 @runtime_checkable
 class Functional(Protocol):
-    """A body that can be called with other parameters by itself, which is faster."""
+    """A body with its own way to be called with other parameters, which is faster."""
 
     def functional(self, params: Params, observations: Any) -> Any:
         """`forward` with these parameters."""
@@ -83,7 +83,7 @@ class MLPTorso(Torso):
         return self.functional(dict(self.named_parameters()), observations)
 
     def functional(self, params: Params, observations: Tensor) -> Tensor:
-        """`forward` with other parameters; acting spends half its time in the general way."""
+        """`forward` with other parameters; the general way would take half of acting's time."""
         prefix = observations.shape[: observations.dim() - self.feature_dims]
         x = observations.reshape(*prefix, self.input_size).to(params["layers.0.weight"].dtype)
         if self.scale != 1:
@@ -98,12 +98,12 @@ class MLPTorso(Torso):
 
 
 class DictTorso(Torso):
-    """A torso for each entry of a dictionary; their features one behind the other."""
+    """A torso for each entry of a dictionary; their features are concatenated."""
 
     def __init__(self, torsos: dict[str, Torso]) -> None:
         super().__init__()
         self.names = sorted(torsos)
-        # By number: names of entries may be anything, names of modules may not.
+        # By number: an entry may have any name, a module may not.
         self.torsos = nn.ModuleList(torsos[name] for name in self.names)
         self.output_size = sum(torso.output_size for torso in torsos.values())
 

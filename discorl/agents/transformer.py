@@ -1,10 +1,10 @@
 """A network body that remembers by attention to the recent past.
 
-Every layer reads W steps and no step more: the present one and the W - 1 before it. So N layers
-see N (W - 1) steps back, and the memory holds as many inputs. A layer gives features only where
-all the steps it reads are at hand, as a convolution without padding does: each takes W - 1 steps
-off the beginning. After the last one exactly the window is left. Hence a step's features are the
-same, to rounding, however the past is cut into windows: in one pass, or one step at a time.
+Every layer reads exactly W steps: the current one and the W - 1 before it. So N layers look
+N (W - 1) steps back, and the memory holds that many inputs. Like a convolution without padding, a
+layer gives features only where all the steps it reads are available: each takes W - 1 steps off
+the beginning, and after the last one exactly the window is left. Hence a step's features are the
+same, up to rounding, however the past is cut into windows: in one pass, or one step at a time.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _MLP_FACTOR = 4
 class TransformerBody(nn.Module):
     """A torso, then layers of attention over the last steps of the same episode.
 
-    The memory holds the embedded inputs of the last steps, the newest one last, and how many of
-    them there are in this episode; the others are zero. No gradient flows into it.
+    The memory holds the embedded inputs of the last steps, newest last, and how many of them
+    belong to this episode; the others are zero. No gradient flows into it.
     """
 
     def __init__(self, torso: Torso, size: int, window: int, layers: int, heads: int) -> None:
@@ -64,7 +64,7 @@ class TransformerBody(nn.Module):
         return torch.cat([-empty.long(), window.firsts.t().long().cumsum(dim=1)], dim=1)
 
     def _memory(self, inputs: Tensor, episodes: Tensor) -> Memory:
-        """What to remember of inputs [B, past + L, D]: the last steps, if of the last episode."""
+        """What to remember of inputs [B, past + L, D]: the last steps of the last episode."""
         kept = episodes[:, -self.past :] == episodes[:, -1:]
         last = inputs[:, -self.past :].masked_fill(~kept.unsqueeze(-1), 0)
         return {"inputs": last, "count": kept.sum(dim=1).to(inputs.dtype)}
@@ -73,7 +73,7 @@ class TransformerBody(nn.Module):
 class AttentionLayer(nn.Module):
     """Attention to the last W steps of the episode, then an MLP; both on normalised inputs.
 
-    How far a step is away counts by a learned number for each head and distance.
+    Each head has a learned bias for each distance between steps.
     """
 
     def __init__(self, size: int, window: int, heads: int) -> None:
@@ -81,7 +81,7 @@ class AttentionLayer(nn.Module):
         self.window = window
         self.heads = heads
         self.attention_norm = nn.LayerNorm(size)
-        # No bias: one of the keys changes nothing, so its gradient would be rounding alone.
+        # No bias: the keys' would change nothing, so its gradient would be mere rounding.
         self.query_key_value = nn.Linear(size, 3 * size, bias=False)
         self.distance = nn.Parameter(torch.zeros(heads, window))
         self.out = nn.Linear(size, size)
@@ -90,7 +90,7 @@ class AttentionLayer(nn.Module):
         self.contract = nn.Linear(_MLP_FACTOR * size, size)
 
     def init_(self, generator: torch.Generator) -> None:
-        """Redraw all weights; heads prefer different distances from the beginning."""
+        """Redraw all weights; heads prefer different distances from the start."""
         for layer in (self.query_key_value, self.out, self.expand, self.contract):
             redraw_layer_(layer, generator)
         for norm in (self.attention_norm, self.mlp_norm):
@@ -99,7 +99,7 @@ class AttentionLayer(nn.Module):
             self.distance.copy_(truncated_normal(tuple(self.distance.shape), 1.0, generator))
 
     def forward(self, x: Tensor, episodes: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, S, D] and the numbers of their episodes [B, S], both without the first W - 1."""
+        """Steps [B, S, D] and their episode numbers [B, S] to both without the first W - 1."""
         cut = self.window - 1
         x = x[:, cut:] + self._attend(self.attention_norm(x), episodes)
         x = x + self.contract(torch.relu(self.expand(self.mlp_norm(x))))

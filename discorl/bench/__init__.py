@@ -1,1 +1,1 @@
-"""Benchmarks: us and a peer in one run, as ratios, because machines are shared and noisy."""
+"""Benchmarks: us and a peer side by side, as ratios, because machines are shared and noisy."""

@@ -1,7 +1,7 @@
-"""Environment steps a second in an Atari game, from the emulator alone to whole training.
+"""Environment steps per second in an Atari game, from the emulator alone to full training.
 
-Everything is compared with a plain loop over ale-py's own vector environment: what our
-environment, the policy and the updates leave of its speed.
+Everything is compared with a plain loop over ale-py's own vector environment: how much of its
+speed our environment, the policy and the updates leave.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def bench_atari(game: str, num_envs: int, rule: str, rounds: int) -> dict[str, A
     """Time everything round by round and return the figures.
 
     Args:
-      game: `ALE/Pong-v5`, without settings: they are those of the v5 environments.
+      game: such as `ALE/Pong-v5`, without settings: the v5 environments' own are used.
     """
     if not game.startswith("ALE/") or ":" in game:
         raise DiscorlError(f"--game {game}: expected an Atari game without settings, ALE/Pong-v5")
@@ -70,7 +70,7 @@ def bench_atari(game: str, num_envs: int, rule: str, rounds: int) -> dict[str, A
 def make_emulator(game: str, num_envs: int) -> Any:
     """ale-py's vector environment of a v5 game, as Gymnasium registers it."""
     base = importlib.import_module("ale_py.vector_env").AtariVectorEnv
-    # A class of its own: it notes how it resets in the metadata of all vector environments.
+    # A class of its own, as the base notes how it resets in all vector environments' metadata.
     emulator = type("Emulator", (base,), {"metadata": {}})
     settings = gymnasium.spec(game).kwargs
     return emulator(num_envs=num_envs, use_fire_reset=False, reward_clipping=False, **settings)
@@ -102,6 +102,6 @@ def _environment_loop(game: str, num_envs: int, length: int) -> Callable[[], Non
 
 
 def _speed_ratio(watch: Stopwatch, name: str) -> float:
-    """Median over rounds: what else the machine does slows both of a round alike."""
+    """Median over rounds: other load on the machine slows both in a round alike."""
     pairs = zip(watch.seconds[_EMULATOR], watch.seconds[name], strict=True)
     return median(emulator / own for emulator, own in pairs)

@@ -1,7 +1,7 @@
 """A meta-step at the published setting, against the machine's own limit.
 
 2 agents on 5 x 5 Catch, batch 32, rollouts of 16, N = 2, MLP 512-512, LSTM 256, heads 256,
-value net 256-256. Its matrix products are 73.2 GFLOP; `limit` is what they take at this
+value net 256-256. Its matrix products are 73.2 GFLOP; `limit` is how long they take at this
 machine's measured speed. A meta-step is everything: acting, both meta-gradients, the update.
 """
 

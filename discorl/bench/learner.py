@@ -1,7 +1,7 @@
 """A learner step at the published setting, against disco-torch and the machine's own limit.
 
 8 x 8 Catch, 64 trajectories of 29 stored steps, MLP 512-512, LSTM 128. The step's matrix
-products are 19.1 GFLOP; `limit` is what they take at this machine's measured speed.
+products are 19.1 GFLOP; `limit` is how long they take at this machine's measured speed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _peer_figures(
 
 
 def _experience(rule: DiscoRule) -> tuple[Trainer, Rollout]:
-    """A trainer at the published setting, and a batch of what its agent lives through."""
+    """A trainer at the published setting, and a batch of its agent's experience."""
     trainer = Trainer(TrainConfig(rule=rule.name), rule)
     acts = acting_loop(trainer)
     rollouts = sum(trainer.config.life.experience.shares) // trainer.config.num_envs
@@ -115,7 +115,7 @@ def _stepper(trainer: Trainer, batch: Rollout, compiled: bool) -> Callable[[], o
 
 
 def acting_loop(trainer: Trainer) -> Callable[[], Rollout]:
-    """One rollout a call, each going on from the one before."""
+    """One rollout per call, each continuing from the one before."""
 
     def run() -> Rollout:
         life = trainer.life

@@ -1,4 +1,4 @@
-"""What this machine can do: the yardstick that step times are compared with."""
+"""What this machine can do: the yardstick for step times."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class MatrixProduct:
 
     @staticmethod
     def gflops(seconds: float) -> float:
-        """Speed if one product takes so long."""
+        """The speed if one product takes this long."""
         return 2 * _MATRIX**3 / seconds / 1e9
 
 
 @dataclass
 class Stopwatch:
-    """Times several things in turn, round after round, so that all meet the same noise."""
+    """Times several things in turn, round after round, so that all see the same noise."""
 
     subjects: dict[str, Callable[[], object]]
     seconds: dict[str, list[float]] = field(default_factory=dict)

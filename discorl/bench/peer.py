@@ -1,8 +1,8 @@
 """The peer: disco-torch's trainer with the reference network.
 
-The package brings no agent. Its own example unrolls the network step by step, and within a step
-action by action; that is how its users run it, and what `stepwise` does. The batched agent is
-the best that can be had around its trainer.
+The package has no agent of its own. Its example unrolls the network step by step, and within a
+step action by action; that is how its users run it, and what `stepwise` does. The batched agent
+is the best that can be done around its trainer.
 """
 
 from __future__ import annotations

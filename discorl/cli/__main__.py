@@ -28,7 +28,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; what a user can mend is said in one line."""
+    """Run one command and return its exit code; errors a user can fix take one line."""
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         if not args or args[0] in ("-h", "--help"):
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader of our output went away, as `| head` does.
+        # Whoever read our output has gone, as `| head` does.
         sys.stderr.close()
         return 141
 

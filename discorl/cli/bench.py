@@ -1,4 +1,4 @@
-"""`discorl bench`: how fast, measured beside a peer."""
+"""`discorl bench`: speed, measured side by side with a peer."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from discorl.runtime import tune_process
 
 @dataclass(frozen=True)
 class BenchLearner:
-    """A learner step at the published setting against disco-torch, ratio last."""
+    """Time a learner step at the published setting against disco-torch; ratios come last."""
 
     rule: str = "random"
-    """A discovered rule of Disco103's sizes: disco103, or a random one, which takes as long."""
+    """A rule of Disco103's size: disco103, or a random one, which takes just as long."""
     rounds: int = 15
     """How often each is timed; medians are reported."""
     peer: bool = True
     """Time disco-torch too (extra `bench`)."""
     compile: bool = True
-    """Time the compiled step too: a minute or two to compile."""
+    """Time the compiled step too; compiling takes a minute or two."""
     json: bool = False
     """Print JSON on standard output."""
 
@@ -53,12 +53,12 @@ class BenchLearner:
 
 @dataclass(frozen=True)
 class BenchDiscover:
-    """A meta-step at the published setting in both modes, and memory by inner updates."""
+    """Time a meta-step at the published setting in both modes, and measure its memory."""
 
     rounds: int = 10
     """How often each is timed; medians are reported."""
     memory: bool = True
-    """Measure peak memory for 1, 2, 5, 10 and 20 inner updates too: a process each."""
+    """Measure peak memory for 1, 2, 5, 10 and 20 inner updates too, each in its own process."""
     json: bool = False
     """Print JSON on standard output."""
 
@@ -72,14 +72,14 @@ class BenchDiscover:
 
 @dataclass(frozen=True)
 class BenchAtari:
-    """Environment steps a second in an Atari game, as ratios to a plain loop over ale-py."""
+    """Time environment steps in an Atari game, as ratios to a plain loop over ale-py."""
 
     game: str = "ALE/Pong-v5"
-    """Which game, with the settings of the v5 environments."""
+    """The game, with the settings of the v5 environments."""
     num_envs: int = 16
     """Copies of the game that act at once."""
     rule: str = "sprout"
-    """The rule of the training that is timed, with its preset."""
+    """The rule to time training with, at its preset."""
     rounds: int = 15
     """How often each is timed; medians are reported."""
     json: bool = False
@@ -116,7 +116,7 @@ def _check_rounds(rounds: int, least: int) -> None:
 
 
 def _report(measure: Callable[[], dict[str, Any]], as_json: bool) -> int:
-    """Measure, with a sign of life, and print."""
+    """Measure while a spinner turns, and print."""
     tune_process()
     with Console(stderr=True).status("timing, round by round"):
         figures = measure()
@@ -125,7 +125,7 @@ def _report(measure: Callable[[], dict[str, Any]], as_json: bool) -> int:
 
 
 def print_figures(figures: dict[str, Any], as_json: bool) -> None:
-    """A table, figure by figure, or one line of JSON."""
+    """A table with a row for each figure, or one line of JSON."""
     if as_json:
         print(json.dumps(figures))
         return

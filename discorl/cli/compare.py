@@ -35,19 +35,19 @@ class CompareCommand:
     """Compare update rules over environments and seeds: scores with intervals."""
 
     out: Path | None = None
-    """Folder for the results, by default a new one under runs/. The same command again goes on
-    with what is missing in it."""
+    """Folder for the results; by default a new one under runs/. Running the same command again
+    adds whatever is missing in it."""
     resume: Path | None = None
-    """Go on with the comparison in this folder. Of its settings only --seeds may be given."""
+    """Resume the comparison in this folder. Of its settings, only --seeds may be given."""
     jobs: int | None = None
-    """Runs at once, on one core each; by default as many as there are cores."""
+    """Runs at once, on one core each; by default one for each core."""
     json: bool = False
     """Print the results as JSON on standard output, everything else on standard error."""
     config: CompareConfig = field(default_factory=CompareConfig)
 
     @classmethod
     def parse(cls, args: list[str]) -> CompareCommand:
-        """Parse; a comparison that goes on keeps its own settings."""
+        """Parse; a resumed comparison keeps its own settings."""
         first: CompareCommand = parse_command(cls, "compare", without_help(args))
         config = CompareConfig()
         if first.resume is not None:
@@ -60,7 +60,7 @@ class CompareCommand:
         return command
 
     def run(self) -> int:
-        """Compare, show it, and say how it ended."""
+        """Compare, show progress, and say how it ended."""
         console = Console(stderr=self.json)
         folder = self.resume or self.out or Path("runs") / time.strftime("compare-%Y%m%d-%H%M%S")
         try:
@@ -93,7 +93,7 @@ class _Display:
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
-            # Runs take minutes: the usual half of one holds too few to tell the speed by.
+            # Runs take minutes: the default of half a minute holds too few to estimate speed.
             speed_estimate_period=_SECONDS_A_DAY,
         )
         self._task = self._bar.add_task("comparing", total=None)

@@ -29,7 +29,7 @@ class DiscoverCommand:
     out: Path | None = None
     """Run folder; by default a new one under runs/."""
     resume: Path | None = None
-    """Resume the run in this folder. Of the other flags only --meta-steps may be given."""
+    """Resume the run in this folder. Of the other flags, only --meta-steps may be given."""
     config_file: Annotated[Path | None, tyro.conf.arg(aliases=["--config"])] = None
     """Take the flags' defaults from a run's config.json."""
     json: bool = False
@@ -53,7 +53,7 @@ class DiscoverCommand:
         return command
 
     def run(self) -> int:
-        """Discover, show it, and say how it ended."""
+        """Discover, show progress, and say how it ended."""
         tune_process()
         console = Console(stderr=self.json)
         code, result = watch("discover", SHOWN, self._work, console)
@@ -69,7 +69,7 @@ class DiscoverCommand:
     def _folder(self) -> Path:
         if self.out is not None:
             return self.out
-        # All processes of one run must agree on the name: no seconds, and no clash either.
+        # All processes of one run must agree on the name: no seconds and no random part.
         return Path("runs") / f"discover-s{self.config.seed}-{time.strftime('%Y%m%d-%H%M')}"
 
 

@@ -1,4 +1,4 @@
-"""`discorl envs`: which environments there are, what training in one means, and pictures."""
+"""`discorl envs`: list environments, show one with its training settings, draw them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from discorl.training.presets import ENVIRONMENT_PRESETS, make_config
 
 @dataclass(frozen=True)
 class EnvsCommand:
-    """List the environments, show what training in one would be, or draw them."""
+    """List the environments, show one with its training settings, or draw them."""
 
     action: tyro.conf.Positional[Literal["list", "show", "draw"]] = "list"
     """List environments and families, show one, or write a picture of each."""
@@ -79,7 +79,7 @@ def _describe_games() -> list[dict[str, Any]]:
 
 
 def _describe_families() -> list[dict[str, Any]]:
-    """As games are described, with values to draw from in place of defaults."""
+    """Like games, but with the values to draw from in place of defaults."""
     return [
         {
             "name": f"{PREFIX}:{name}",
@@ -91,11 +91,12 @@ def _describe_families() -> list[dict[str, Any]]:
 
 
 def _describe_presets(rule: str) -> list[dict[str, Any]]:
-    """As games are described, with the settings that a rule trains with."""
+    """Like games, but with the settings that a rule trains with."""
     rows = []
     for preset in ENVIRONMENT_PRESETS:
         config = make_config(preset.example, rule)
-        settings = {name: getattr(config, name) for name in preset.settings}
+        names = ("learning_rate", *preset.for_rule(rule))
+        settings = {name: getattr(config, name) for name in names}
         rows.append(
             {
                 "name": preset.pattern,
@@ -114,7 +115,7 @@ def _range(values: Sequence[Any]) -> str:
 
 
 def _print_table(entries: list[dict[str, Any]]) -> None:
-    """One line an entry; the optimum where entries have one."""
+    """One row per entry, with the optimum where entries have one."""
     table = Table(
         "name", "settings", *(["optimum"] if "optimum" in entries[0] else []), "what it is"
     )
@@ -143,7 +144,7 @@ def _print_description(description: dict[str, Any]) -> None:
 
 
 def _flag_value(value: Any) -> str:
-    """As it is written behind a flag."""
+    """As it is written after a flag."""
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

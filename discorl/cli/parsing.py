@@ -1,4 +1,4 @@
-"""From arguments to commands, alike for all that start or resume a run."""
+"""From arguments to commands, shared by all commands that start or resume a run."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def parse_command(command: type, name: str, args: list[str], default: Any = None
 
 
 def without_help(args: list[str]) -> list[str]:
-    """Arguments for a first look, which decides the flags' defaults."""
+    """Arguments for a first pass, which decides the flags' defaults."""
     return [a for a in args if a not in ("-h", "--help")]
 
 
 def refuse_changes(config: Any, own: Any, allowed: str) -> None:
-    """Raise DiscorlError where a resumed run is told to differ from what it was."""
+    """Raise DiscorlError if a resumed run is given settings that differ from its own."""
     given, kept = flat_settings(config), flat_settings(own)
     changed = [flag(name) for name in kept if name != allowed and given[name] != kept[name]]
     if changed:

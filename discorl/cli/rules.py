@@ -31,7 +31,7 @@ from discorl.rules.base import UpdateRule
 
 @dataclass(frozen=True)
 class ListRules:
-    """All named rules, and where they are."""
+    """List all named rules and where they are."""
 
     json: bool = False
     """Print JSON."""
@@ -51,7 +51,7 @@ class ListRules:
 
 @dataclass(frozen=True)
 class ShowRule:
-    """What a rule is made of, and where it came from."""
+    """Show what a rule is made of and where it came from."""
 
     name: tyro.conf.Positional[str]
     """A name from `discorl rules list`, or a rule file."""
@@ -79,7 +79,7 @@ class FetchRule:
     source: Source = "github"
     """The publisher's repository, or the mirror on the Hugging Face hub."""
     url: str | None = None
-    """Another place that has the same file."""
+    """Another address of the same file."""
 
     def run(self) -> int:
         path = fetch_rule(self.name, source=self.source, url=self.url)
@@ -89,12 +89,12 @@ class FetchRule:
 
 @dataclass(frozen=True)
 class ExportRule:
-    """Write a rule to a file: .npz for the published code, .safetensors for this one."""
+    """Write a rule to a file: .npz for the published code, .safetensors for discorl."""
 
     name: tyro.conf.Positional[str]
     """A name from `discorl rules list`, or a rule file."""
     file: tyro.conf.Positional[Path]
-    """Where to, ending in .npz or .safetensors."""
+    """File to write, ending in .npz or .safetensors."""
     force: bool = False
     """Overwrite the file if it exists."""
 
@@ -113,7 +113,7 @@ class ExportRule:
 
 @dataclass(frozen=True)
 class RulesCommand:
-    """Named update rules: list, show, fetch, export."""
+    """List, show, fetch and export update rules."""
 
     action: (
         Annotated[ListRules, tyro.conf.subcommand("list")]
@@ -127,7 +127,7 @@ class RulesCommand:
 
 
 def _describe(rule: UpdateRule) -> dict[str, Any]:
-    """Everything `show` says, as JSON has it."""
+    """Everything that `show` prints, ready for JSON."""
     layers = _layers(rule) if rule.params else []
     return {
         "name": rule.name,
@@ -188,7 +188,7 @@ def _print_table(
         right = column == "parameters"
         table.add_column(column, justify="right" if right else "left", overflow="fold")
     for row in rows:
-        # Text, for a file's words must not be read as markup.
+        # Text, because a file's words must not be read as markup.
         table.add_row(*(Text(str(cell)) for cell in row))
     Console().print(table)
 

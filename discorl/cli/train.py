@@ -29,10 +29,10 @@ from discorl.training.run import load_trainer, read_config, resume_run, start_ru
 
 @dataclass(frozen=True)
 class TrainFlags(TrainConfig):
-    """Settings as the command line has them: the environment stands alone."""
+    """Settings as the command line takes them: the environment is positional."""
 
     env: tyro.conf.Positional[str] = TrainConfig.env
-    """Environment: a name from `discorl envs list` with settings after a colon
+    """Environment: a name from `discorl envs list`, optionally with settings after a colon
     (catch:rows=10,columns=7), a Gymnasium id (CartPole-v1), or module:function."""
 
 
@@ -43,7 +43,7 @@ class TrainCommand:
     out: Path | None = None
     """Run folder; by default a new one under runs/."""
     resume: Path | None = None
-    """Resume the run in this folder. Of the other flags only --steps may be given."""
+    """Resume the run in this folder. Of the other flags, only --steps may be given."""
     preset: PresetName = "default"
     """Where the other flags' defaults come from: us, or the published experiments."""
     json: bool = False
@@ -77,7 +77,7 @@ class TrainCommand:
         return command
 
     def run(self) -> int:
-        """Train, show it, and say how it ended."""
+        """Train, show progress, and say how it ended."""
         tune_process()
         console = Console(stderr=self.json)
         code, result = watch("train", SHOWN, self._work, console)
@@ -103,7 +103,7 @@ class EvaluateCommand:
     folder: tyro.conf.Positional[Path]
     """Run folder."""
     episodes: int = 100
-    """How many episodes of each."""
+    """How many episodes of each kind."""
     json: bool = False
     """Print JSON on standard output."""
 

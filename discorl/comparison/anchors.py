@@ -1,4 +1,4 @@
-"""What returns of an environment mean: those of random play, and the best there can be."""
+"""What an environment's returns are measured against: random play, and the best possible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from discorl.rollout import TimeStep
 
 _COPIES, _EPISODES = 1024, 4096
 _EXTERNAL_COPIES, _EXTERNAL_EPISODES = 8, 100
-"""Environments from outside play one copy after another."""
+"""External environments step one copy after another."""
 _SEED = 2_000_003
 _MAX_STEPS = 30_000
 """Atari's episodes are cut off at 27,000."""
@@ -25,17 +25,17 @@ _MAX_STEPS = 30_000
 
 @dataclass(frozen=True)
 class Anchors:
-    """Two returns of an environment that scores are measured by."""
+    """Two returns of an environment that scores are measured against."""
 
     random_return: float
-    """Mean return of uniformly random actions; it is 0 of the score."""
+    """Mean return of uniformly random actions: a score of 0."""
     random_episodes: int
     optimal_return: float | None
-    """Mean return of perfect play, or a bound of it, where it is known; it is 1 of the score."""
+    """Mean return of perfect play, or a bound on it, where known: a score of 1."""
 
 
 def measure_anchors(env: str, config: EnvironmentConfig | None = None) -> Anchors:
-    """Play random episodes, the same ones each time: thousands, or a hundred if from outside."""
+    """Play random episodes, the same each time: thousands, or a hundred in external ones."""
     external = is_external(env)
     copies, episodes = (_EXTERNAL_COPIES, _EXTERNAL_EPISODES) if external else (_COPIES, _EPISODES)
     with closing(make_environment(env, copies, config=config)) as environment:
@@ -48,7 +48,7 @@ def measure_anchors(env: str, config: EnvironmentConfig | None = None) -> Anchor
 
 
 class _Uniform:
-    """Any action is as good as any other."""
+    """Every action is equally likely."""
 
     def begin(self, env: Environment, seed: int) -> Any:
         """See `Policy.begin`."""

@@ -1,4 +1,4 @@
-"""One cell of a comparison: one rule or peer, one environment, one seed; and its result's file."""
+"""One cell of a comparison: one rule or peer, one environment, one seed; and its result file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from discorl.runs.folder import file_name
 from discorl.training.config import TrainConfig
 
 CURVE_POINTS = 100
-"""About so many points a learning curve has."""
+"""Roughly how many points a learning curve has."""
 _NAME_LENGTH = 60
 
 
@@ -31,7 +31,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Readable, and unlike that of any other cell or of this one with other settings."""
+        """Readable, and unique to this cell and its settings."""
         text = json.dumps([self.label, self.config.to_json()], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         words = file_name(f"{self.config.env}-{self.label}")[:_NAME_LENGTH]
@@ -43,7 +43,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellResult:
-    """What a cell's run came to."""
+    """The outcome of a cell's run."""
 
     rule: str
     env: str
@@ -51,26 +51,26 @@ class CellResult:
     final_return: float
     """Mean return of the newest 100 training episodes."""
     steps: int
-    """Training steps of a rule; of a peer, environment steps."""
+    """Training steps of a rule; environment steps of a peer."""
     env_steps: int
     episodes: int
     seconds: float
     curve: list[tuple[int, float]]
-    """(steps, mean return of the newest 100 episodes); from the first finished episode on."""
+    """(steps, mean return of the newest 100 episodes), from the first finished episode on."""
     config: dict[str, Any]
 
     def curve_by_env_steps(self) -> list[tuple[float, float]]:
-        """The curve over environment steps, of which every training step takes as many."""
+        """The curve over environment steps; all training steps take the same number of them."""
         return [(step * self.env_steps / self.steps, value) for step, value in self.curve]
 
 
 def write_cell(folder: Path, cell: Cell, result: CellResult) -> None:
-    """Keep a result in the folder, atomically."""
+    """Save a result in the folder, atomically."""
     write_json(_path(folder, cell), asdict(result))
 
 
 def read_cell(folder: Path, cell: Cell) -> CellResult | None:
-    """The result of a cell that ran with these very settings, or None."""
+    """The result of a cell that ran with exactly these settings, or None."""
     path = _path(folder, cell)
     if not path.exists():
         return None

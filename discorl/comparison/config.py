@@ -1,4 +1,4 @@
-"""What a comparison is told, and the training runs that follow from it."""
+"""A comparison's settings, and the training runs that follow from them."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ SETTABLE = {
     for name, kind in flat_types(TrainConfig()).items()
     if name not in _GIVEN_ELSEWHERE and name not in _WITHOUT_EFFECT
 }
-"""Settings of training that `--set` or a rule may change, and their types."""
+"""Training settings that `--set` or a rule may change, and their types."""
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """One rule or peer of a comparison, with settings of its own."""
+    """One rule or peer of a comparison, with its own settings."""
 
     label: str
-    """As it was given, which is how tables and pictures call it."""
+    """As it was given, which is what tables and pictures call it."""
     rule: str
     settings: dict[str, Any]
 
@@ -56,12 +56,12 @@ class CompareConfig:
     """One comparison, reproducible from this alone (and the rules' weights)."""
 
     rules: tuple[str, ...] = (DEFAULT_RULE, "actor_critic")
-    """Names or files of rules, each with settings of training, or of its own, after a colon where
-    wanted: actor_critic:learning_rate=0.001,torso=64,64,entropy_cost=0.01. Or algorithms of
-    stable-baselines3: sb3/ppo,
-    sb3/dqn, sb3/a2c, with keyword arguments of theirs, and num_envs, after the colon."""
+    """Names or files of rules, optionally with training settings, or the rule's own, after a
+    colon: actor_critic:learning_rate=0.001,torso=64,64,entropy_cost=0.01. Or algorithms of
+    stable-baselines3: sb3/ppo, sb3/dqn, sb3/a2c, with their keyword arguments, and num_envs,
+    after the colon."""
     envs: tuple[str, ...] = ("catch",)
-    """Environments, with settings after a colon where wanted."""
+    """Environments, optionally with settings after a colon."""
     seeds: Count = 5
     """Runs of each rule on each environment, with seeds 0, 1, ..."""
     steps: Count = 1000
@@ -71,8 +71,8 @@ class CompareConfig:
     preset: PresetName = "default"
     """Where the other settings' defaults come from, rule by rule, as in `discorl train`."""
     set: tuple[str, ...] = ()
-    """Training settings of all runs, over the preset: num_envs=16 torso=64,64. A rule's own come
-    over them."""
+    """Training settings for all runs, overriding the preset: num_envs=16 torso=64,64. A rule's
+    own override these."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -87,7 +87,7 @@ class CompareConfig:
                     raise DiscorlError(f"{flag(name)}: {value} is given twice")
 
     def entrants(self) -> list[Entrant]:
-        """The rules with their settings; a DiscorlError for a setting that cannot be."""
+        """The rules with their settings; raises DiscorlError for a wrong setting."""
         entrants = [_parse_entrant(entry) for entry in self.rules]
         for entrant in entrants:
             if entrant.is_peer and self.env_steps is None:
@@ -101,7 +101,7 @@ class CompareConfig:
         return self.train_config(entrant, env, seed)
 
     def train_config(self, entrant: Entrant, env: str, seed: int) -> TrainConfig:
-        """One run: the rule's preset, then the settings of all, then its own."""
+        """One run: the rule's preset, overridden by the settings for all, then by its own."""
         settings = {"seed": seed} | self._settings_of_all() | entrant.settings
         if self.env_steps is None:
             return make_config(env, entrant.rule, self.preset, **{"steps": self.steps} | settings)
@@ -111,7 +111,7 @@ class CompareConfig:
         return replace(config, steps=-(-self.env_steps // config.life.experience.rollout_steps))
 
     def peer_config(self, entrant: Entrant, env: str, seed: int) -> PeerConfig:
-        """One run of a peer: of the settings of all it takes only those of environments."""
+        """One run of a peer: of the settings for all, it takes only those of environments."""
         assert self.env_steps is not None
         algorithm = peer_algorithm(entrant.rule)
         settings = DEFAULTS[algorithm] | entrant.settings
@@ -119,7 +119,7 @@ class CompareConfig:
 
     @property
     def environment(self) -> EnvironmentConfig:
-        """How environments are run, where nothing but `--set` says it."""
+        """How environments are run, going by `--set` alone."""
         settings = self._settings_of_all()
         known = flat_settings(EnvironmentConfig())
         own = {name: value for name, value in settings.items() if name in known}
@@ -131,16 +131,17 @@ class CompareConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for `config.json`."""
-        return flat_settings(self)
+        values = flat_settings(self)
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> CompareConfig:
-        """What `to_json` gave; unknown names are an error."""
+        """From what `to_json` returned; unknown names are an error."""
         return change(cls(), values, "comparison setting")
 
 
 def _parse_entrant(entry: str) -> Entrant:
-    """A rule or peer with its settings; what belongs to the rule itself stays with its name."""
+    """A rule or peer with its settings; those of the rule itself stay with its name."""
     name, texts = split_spec(entry)
     where = f"--rules {entry}"
     if is_peer(name):
@@ -148,7 +149,7 @@ def _parse_entrant(entry: str) -> Entrant:
         return Entrant(entry, name, {key: guess_value(text) for key, text in texts.items()})
     own = {key: text for key, text in texts.items() if key not in SETTABLE}
     rule = f"{name}:{','.join(f'{k}={v}' for k, v in own.items())}" if own else name
-    if own:  # Says what is wrong with them before anything runs.
+    if own:  # Raises for wrong ones before anything runs.
         known = {**rule_settings(load_rule(name)), **SETTABLE}
         parse_values(known, texts, where)
     settings = {key: text for key, text in texts.items() if key in SETTABLE}

@@ -19,15 +19,15 @@ _LARGEST_SEED = 2**31 - 1
 
 
 class SingleEnv(gymnasium.Env[Any, Any]):
-    """One copy of an environment. It counts its episodes, as `EpisodeTracker` does.
+    """One copy of an environment. It counts its episodes, as `EpisodeLog` does.
 
     An episode that is cut off ends with its true last observation. One that ends by itself may
-    show the next one's first instead: our environments that begin anew in the same step keep no
+    show the next one's first instead: our environments that restart in the same step keep no
     other, and a learner multiplies its value by zero.
 
     Args:
-      env: it must have one copy; closing closes it.
-      episodes: where finished episodes are added.
+      env: must have one copy; `close` closes it.
+      episodes: finished episodes are added here.
     """
 
     def __init__(self, env: Environment, episodes: list[Episode]) -> None:
@@ -43,18 +43,18 @@ class SingleEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode: the next one, or with a seed as if nothing had been played before."""
+        """Begin an episode: the next one, or, with a seed, as if nothing had been played yet."""
         super().reset(seed=seed)
         if seed is not None or self._last is None or not bool(self._last.ended):
             begun = int(self.np_random.integers(_LARGEST_SEED)) if seed is None else seed
             self._last = self._env.reset(begun)
-        elif self._last.reset is not None:  # The next step begins the episode, and nothing else.
+        elif self._last.reset is not None:  # The next step does nothing but begin the episode.
             self._last = self._env.step(torch.zeros(1, dtype=torch.int64))
         self._return, self._length = 0.0, 0
         return _array(self._last.observation), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Act; after an end `reset` must follow."""
+        """Act; after the end of an episode, `reset` must follow."""
         self._last = step = self._env.step(torch.tensor([int(action)]))
         reward, ended = float(step.reward), bool(step.ended)
         self._return += reward
@@ -88,8 +88,8 @@ def _space(spec: ObservationSpec) -> spaces.Space[Any]:
 
 
 def _leaf_space(spec: ArraySpec) -> spaces.Box:
-    """Images of bytes stay bytes, all else is float32."""
+    """Byte images stay bytes, everything else is float32."""
     if spec.dtype != torch.uint8 or not spec.is_image:
         return spaces.Box(-np.inf, np.inf, spec.shape, np.float32)
-    # Learners divide images by 255 if that is their greatest value: a board's cells are no colours.
+    # Learners divide images by 255 if that is their maximum, but a board's cells are not colours.
     return spaces.Box(0, 254 if spec.scale == 1 else 255, spec.shape, np.uint8)

@@ -36,12 +36,12 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "gamma": 0.99,
     },
 }
-"""Algorithm -> settings other than the package's own.
+"""Algorithm -> settings that differ from the package's own.
 
-PPO: those in common use for Atari, without letting the learning rate fall. DQN: batch, learning
-rate and frequency of updates as published for Atari; the buffer, the start of learning, the
-exploration and the interval between targets are cut down to runs of some 100,000 steps. A2C: the
-package's own, with as many environments as PPO. None of them was tuned on our environments.
+PPO: those in common use for Atari, with a constant learning rate. DQN: batch, learning rate and
+frequency of updates as published for Atari; the buffer, the start of learning, the exploration
+and the interval between targets are cut down to runs of some 100,000 steps. A2C: the package's
+own, with as many environments as PPO. None of them was tuned on our environments.
 """
 
 

@@ -15,8 +15,8 @@ _COLUMNS = 3
 
 
 def plot_learning(summary: Summary, path: Path) -> None:
-    """A panel an environment: each rule's mean return over seeds, and a band from least to
-    greatest. Dotted lines are the returns of scores 0 and 1."""
+    """A panel for each environment: each rule's mean return over seeds, and a band from lowest to
+    highest. Dotted lines are the returns of scores 0 and 1."""
     plt = pyplot()
     envs = summary.config.envs
     columns = min(len(envs), _COLUMNS)
@@ -40,7 +40,7 @@ def plot_learning(summary: Summary, path: Path) -> None:
 
 
 def plot_scores(summary: Summary, path: Path) -> None:
-    """A bar a rule: its interquartile mean, and the interval around it."""
+    """A bar for each rule: its interquartile mean, and the interval around it."""
     plt = pyplot()
     rules = summary.config.rules
     figure, axes = plt.subplots(figsize=(7, 0.5 * len(rules) + 1.2), layout="constrained")

@@ -30,7 +30,7 @@ def table_rows(summary: Summary) -> list[list[str]]:
 
 
 def notes(summary: Summary) -> list[str]:
-    """What must be known to read the table."""
+    """What readers of the table must know."""
     config = summary.config
     lines = [
         "Scores are of the last 100 training episodes: 0 is the return of random play, 1 of "

@@ -1,4 +1,4 @@
-"""A comparison on disk: its cells in worker processes, and what they come to.
+"""A comparison on disk: its cells in worker processes, and their results.
 
 `runs/NAME/` holds `config.json`, `rules/` (copies of the discovered ones), `environments.json`
 (what scores 0 and 1 are), `cells/` (a file for each finished run), and at the end `results.json`,
@@ -63,11 +63,11 @@ class ComparisonObserver(Protocol):
     """Shows a comparison to a person."""
 
     def start(self, title: str, cells: int, done: int) -> None:
-        """The work begins, or goes on."""
+        """The work begins, or resumes."""
         ...
 
     def finished(self, cell: Cell, outcome: CellResult | Failure) -> None:
-        """One more cell has come to its end."""
+        """One more cell has finished."""
         ...
 
 
@@ -77,10 +77,10 @@ def start_comparison(
     jobs: int | None = None,
     observer: ComparisonObserver | None = None,
 ) -> Summary:
-    """Compare in a folder that is new, or that holds this very comparison: then go on with it.
+    """Compare in a new folder, or resume in one that holds this very comparison.
 
     Args:
-      jobs: how many processes work at once; by default as many as there are cores.
+      jobs: how many processes work at once; by default one for each core.
     """
     known = (folder / CONFIG_FILE).exists()
     if known:
@@ -98,10 +98,10 @@ def resume_comparison(
     jobs: int | None = None,
     observer: ComparisonObserver | None = None,
 ) -> Summary:
-    """Go on with a comparison: run the cells that are not there yet.
+    """Resume a comparison: run the cells that are missing.
 
     Args:
-      seeds: a new number of seeds, for narrower intervals than first meant.
+      seeds: a new number of seeds, for narrower intervals than first planned.
     """
     config = read_comparison_config(folder)
     config = replace(config, seeds=seeds or config.seeds)
@@ -129,7 +129,7 @@ def _compare(
     anchors = _anchors(config, folder)
     if not (folder / CONFIG_FILE).exists():
         _write_beginnings(anchors, rules, folder)
-    # Last, for it says that all else is there.
+    # Last, because it says that everything else is there.
     write_json(folder / CONFIG_FILE, config.to_json())
     outcome = _run_cells(_cells(config, folder), folder, jobs, observer)
     summary = summarise(config, anchors, outcome.results, outcome.failed)
@@ -146,7 +146,7 @@ class _Outcome:
 def _run_cells(
     cells: Sequence[Cell], folder: Path, jobs: int, observer: ComparisonObserver | None
 ) -> _Outcome:
-    """Run what is missing; keep each result as it comes."""
+    """Run what is missing; save each result as it arrives."""
     stored = [(cell, read_cell(folder / CELLS, cell)) for cell in cells]
     results = [result for _, result in stored if result is not None]
     missing = [cell for cell, result in stored if result is None]
@@ -209,7 +209,7 @@ def _anchors(config: CompareConfig, folder: Path) -> dict[str, Anchors]:
 def _write_beginnings(
     anchors: Mapping[str, Anchors], rules: Mapping[str, UpdateRule], folder: Path
 ) -> None:
-    """What must stay as it is now for all cells, also for those that run later."""
+    """What must stay as it is now for all cells, including those that run later."""
     for name, rule in rules.items():
         if parameter_count(rule):
             save_rule(rule, _copy(folder, list(rules), name))
@@ -217,13 +217,13 @@ def _write_beginnings(
 
 
 def _rule_names(config: CompareConfig) -> list[str]:
-    """Each rule once, whatever settings it is given with; peers are no rules."""
+    """Each rule once, whatever settings it is given with; peers are not rules."""
     rules = (entrant.rule for entrant in config.entrants() if not entrant.is_peer)
     return list(dict.fromkeys(rules))
 
 
 def _copy(folder: Path, names: Sequence[str], name: str) -> Path:
-    """Where the comparison's copy of a rule is; numbered, for two files may have one name."""
+    """Where the comparison's copy of a rule is; numbered, as two files may share a name."""
     return folder / RULES / f"{names.index(name)}-{file_name(Path(name).stem)}.safetensors"
 
 

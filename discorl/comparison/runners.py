@@ -17,7 +17,7 @@ from discorl.training.trainer import Trainer
 
 
 def run_cell(cell: Cell) -> CellResult:
-    """Learn from the beginning, on one thread; for a process of its own, which it tunes."""
+    """Learn from scratch on one thread, in a process of its own, which it tunes."""
     torch.set_num_threads(1)
     tune_process()
     if isinstance(cell.config, PeerConfig):
@@ -47,7 +47,7 @@ def _train(cell: Cell, trainer: Trainer) -> CellResult:
 
 
 def _learn(trainer: Trainer) -> list[tuple[int, float]]:
-    """Train to the end; the learning curve."""
+    """Train to the end and return the learning curve."""
     steps = trainer.config.steps
     every = max(steps // CURVE_POINTS, 1)
     curve = []

@@ -26,7 +26,7 @@ from discorl.life.episodes import RECENT_EPISODES, Episode
 from discorl.observations import ArraySpec, ObservationSpec
 
 _FEATURES = {"conv": 128, "nature": 512}
-"""Units behind the convolutions, by body."""
+"""Units after the convolutions, by body."""
 _NOT_SETTABLE = {
     *("self", "policy", "env", "seed", "device", "verbose", "tensorboard_log", "policy_kwargs"),
     *("stats_window_size", "_init_setup_model"),
@@ -41,7 +41,7 @@ def check_peer(config: PeerConfig) -> None:
 
 
 def run_peer(cell: Cell) -> CellResult:
-    """Learn from the beginning."""
+    """Learn from scratch."""
     config = cell.config
     assert isinstance(config, PeerConfig)
     episodes: list[Episode] = []
@@ -70,7 +70,7 @@ def run_peer(cell: Cell) -> CellResult:
 
 
 class _Log:
-    """The learning curve, taken down while the algorithm runs."""
+    """The learning curve, recorded while the algorithm runs."""
 
     def __init__(self, env_steps: int, episodes: list[Episode]) -> None:
         self._every = max(env_steps // CURVE_POINTS, 1)
@@ -79,14 +79,14 @@ class _Log:
         self.curve: list[tuple[int, float]] = []
 
     def note(self, env_steps: int) -> bool:
-        """Called after each step of all copies; True lets the algorithm go on."""
+        """Called after each step of all copies; True lets the algorithm continue."""
         if env_steps >= self._next:
             self._next = (env_steps // self._every + 1) * self._every
             self._add(env_steps)
         return True
 
     def finish(self, env_steps: int) -> None:
-        """The last point is the end."""
+        """Make the end the last point."""
         if not self.curve or self.curve[-1][0] < env_steps:
             self._add(env_steps)
 
@@ -98,9 +98,9 @@ class _Log:
 
 
 class ImageFeatures(nn.Module):
-    """The convolutions that our agents have, as stable-baselines3 takes them.
+    """Our agents' convolutions, as stable-baselines3 takes them.
 
-    It scales pictures of bytes itself, and may have moved their channels to the front.
+    It scales byte images itself, and may have moved their channels to the front.
     """
 
     def __init__(self, observation_space: Any) -> None:
@@ -118,7 +118,7 @@ class ImageFeatures(nn.Module):
 
 
 def _make(config: PeerConfig, episodes: list[Episode]) -> Any:
-    """The algorithm with its environments, which it holds."""
+    """The algorithm with its environments, which it owns."""
     package = _package()
     algorithm = getattr(package, config.algorithm.upper())
     where = f"--rules sb3/{config.algorithm}"
@@ -165,7 +165,7 @@ def _check_names(where: str, algorithm: Any, settings: Mapping[str, Any]) -> Non
 
 
 def _network(spec: ObservationSpec) -> tuple[str, dict[str, Any]]:
-    """The policy by its name, and its settings: the package's own but for small images."""
+    """The policy's name and its settings: the package's own except for small images."""
     if not isinstance(spec, ArraySpec):
         return "MultiInputPolicy", {}
     body = choose_body(spec)
@@ -181,5 +181,5 @@ def _given(env: SingleEnv) -> SingleEnv:
 
 
 def _spread(seed: int) -> int:
-    """Copies get this and the numbers that follow: runs with near seeds must not share any."""
+    """Copies get this and the numbers after it: runs with nearby seeds must not share any."""
     return int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)

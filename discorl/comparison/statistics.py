@@ -25,7 +25,7 @@ class Estimate:
     high: float
 
 
-def normalise(returns: np.ndarray, zero: float, one: float) -> np.ndarray:
+def normalize(returns: np.ndarray, zero: float, one: float) -> np.ndarray:
     """Returns of any shape, shifted and scaled so that `zero` becomes 0 and `one` becomes 1."""
     if not one > zero:
         raise ValueError(f"one: expected more than zero = {zero}, got {one}")
@@ -35,7 +35,7 @@ def normalise(returns: np.ndarray, zero: float, one: float) -> np.ndarray:
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     """Mean [...] of the middle half of scores [..., N]: floor(N / 4) are cut off at each end.
 
-    Robust as the median against a quarter of outliers, and with less variance.
+    Robust to a quarter of outliers, like the median, but with less variance.
     """
     if scores.shape[-1] == 0:
         raise ValueError("scores: expected at least one")
@@ -47,7 +47,7 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
 def interquartile_estimate(scores: Sequence[np.ndarray], resamples: int = _RESAMPLES) -> Estimate:
     """Interquartile mean over all runs, with a stratified bootstrap interval.
 
-    Runs are drawn anew, with replacement, within each environment. The same scores give the same
+    Runs are resampled, with replacement, within each environment. The same scores give the same
     interval. Where the percentiles of few runs miss the estimate, the interval is widened to it.
 
     Args:

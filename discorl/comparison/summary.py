@@ -1,4 +1,4 @@
-"""What a comparison came to: normalised scores, and the interquartile mean of each rule."""
+"""A comparison's results: normalised scores, and the interquartile mean of each rule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from discorl.comparison.anchors import Anchors
 from discorl.comparison.cells import Cell, CellResult
 from discorl.comparison.config import CompareConfig
-from discorl.comparison.statistics import Estimate, interquartile_estimate, normalise
+from discorl.comparison.statistics import Estimate, interquartile_estimate, normalize
 from discorl.comparison.workers import Failure
 
 
@@ -49,11 +49,11 @@ class Summary:
     groups: dict[tuple[str, str], Group]
     """(rule, environment) -> its runs."""
     estimates: dict[str, Estimate | None]
-    """Rule -> interquartile mean; None if an environment is without any run of it."""
+    """Rule -> interquartile mean; None if it has no run on some environment."""
     failed: list[tuple[Cell, Failure]]
 
     def env_steps(self, rule: str) -> int | None:
-        """Environment steps of each run of a rule, if one of them finished."""
+        """Environment steps of each run of a rule, if any of them finished."""
         runs = [run for env in self.config.envs for run in self.groups[rule, env].runs]
         return runs[0].env_steps if runs else None
 
@@ -140,7 +140,7 @@ def _scale(anchors: Anchors, groups: Sequence[Sequence[CellResult]]) -> Scale | 
 def _scores(runs: Sequence[CellResult], scale: Scale | None) -> np.ndarray:
     if scale is None:
         return np.array([])
-    return normalise(np.array([run.final_return for run in runs]), scale.zero, scale.one)
+    return normalize(np.array([run.final_return for run in runs]), scale.zero, scale.one)
 
 
 def _estimate(scores: Sequence[np.ndarray]) -> Estimate | None:

@@ -1,4 +1,4 @@
-"""Calls in worker processes: one after another in each, and one that dies takes none with it."""
+"""Calls in worker processes, one after another in each; if one dies, the others carry on."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a call gave no result."""
+    """Why a call returned no result."""
 
     error: str
     """In one line."""
     details: str = ""
-    """A traceback, unless the error says all."""
+    """A traceback, unless the error says it all."""
 
 
 @dataclass
 class _Worker(Generic[Task]):
-    """A process, our end of its pipe, and what it works on."""
+    """A process, our end of its pipe, and what it is working on."""
 
     process: BaseProcess
     pipe: Connection
@@ -43,12 +43,12 @@ class _Worker(Generic[Task]):
 def run_in_workers(
     function: Callable[[Task], Any], tasks: Sequence[Task], jobs: int, stop: list[int]
 ) -> Generator[tuple[Task, Any], None, None]:
-    """Call the function on every task; give each with its result, or Failure, as it comes.
+    """Call the function on every task; yield each with its result, or Failure, as it arrives.
 
     Args:
-      function: importable by name, as new processes must find it; so must what tasks refer to.
+      function: importable by name, so that new processes find it; so must be what tasks refer to.
       jobs: how many processes work at once.
-      stop: ends the work, unfinished calls included, once it is not empty.
+      stop: ends the work, including unfinished calls, once it is not empty.
     """
     waiting = list(reversed(tasks))
     workers: list[_Worker[Task]] = []
@@ -86,11 +86,11 @@ def _start(function: Callable[[Task], Any], task: Task) -> _Worker[Task]:
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """A process that starts inside never sees Ctrl-C, which is ours to handle; we see it after."""
+    """A process started inside never sees Ctrl-C, which is ours to handle; we see it after."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # When it starts it lifts the mask that we set now.
+    resource_tracker.ensure_running()  # Before the mask is set: it lifts it on starting.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -100,12 +100,12 @@ def _interrupts_held_back() -> Iterator[None]:
 
 def _hand_out(worker: _Worker[Task], task: Task) -> None:
     worker.task = task
-    with suppress(BrokenPipeError):  # If it died meanwhile, collecting its result will tell.
+    with suppress(BrokenPipeError):  # If it has died, collecting its result will tell.
         worker.pipe.send(task)
 
 
 def _collect(worker: _Worker[Task]) -> tuple[Any, bool]:
-    """The result of the worker's task, and whether the worker lives on."""
+    """The result of the worker's task, and whether the worker is still alive."""
     try:
         return worker.pipe.recv(), True
     except (EOFError, ConnectionResetError):

@@ -1,4 +1,4 @@
-"""What a discovery run is told."""
+"""The settings of a discovery run."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class MetaConfig:
     meta_learning_rate: Positive = 5e-4
     """The rule's learning rate."""
     meta_learning_rate_schedule: Literal["constant", "cosine"] = "constant"
-    """Keep it, or let it fall to zero over the run along a cosine."""
+    """Keep the rule's learning rate, or let it fall to zero over the run along a cosine."""
     meta_optimiser: Literal["shared", "per_agent"] = "shared"
     """One Adam on the mean meta-gradient (the notebook), or one for each agent's meta-gradient
     before the mean (the paper)."""
     meta_clip: Positive | None = None
-    """Largest norm of each agent's meta-gradient; longer ones are shortened."""
+    """Largest norm of each agent's meta-gradient; larger ones are scaled down."""
     mode: Mode = "auto"
     """How meta-gradients are computed."""
 
@@ -59,12 +59,12 @@ class MetaConfig:
 class DiscoverConfig(FlatView):
     """One discovery run, reproducible from this alone (and the rule it starts from).
 
-    The defaults are the published notebook's. Settings have flat names: `num_envs` is that in
-    `discorl.discover`, in files and on the command line, and `config.num_envs` reads it.
+    The defaults are the published notebook's. Settings have flat names: `num_envs` is called that
+    in `discorl.discover`, in files and on the command line, and `config.num_envs` reads it.
     """
 
     envs: tuple[str, ...] = ("catch:rows=5,columns=5",)
-    """Environments, each with a weight after an at-sign where wanted: catch@2. Of a family
+    """Environments, each optionally with a weight after an at sign: catch@2. From a family
     (family:grid) every newborn agent gets another member."""
     init: str = "random"
     """The rule to start from: random, a name from `discorl rules list`, or a rule file."""
@@ -74,12 +74,12 @@ class DiscoverConfig(FlatView):
     """Fixes every random choice of the run."""
 
     agents: Count = 2
-    """Population size; the environments are dealt out by weight."""
+    """Population size; environments are dealt out by weight."""
     inner_steps: Count = 2
     """N: agent updates that a meta-gradient reaches back through."""
     lifetimes: Sizes = ()
-    """Agents start anew after so many updates, drawn from these, short ones more often; by
-    default they never do."""
+    """Agents are reborn after a number of updates drawn from these, short ones more often; by
+    default they never are."""
     widths: Sizes = ()
     """Units of both torso layers, in place of --torso; each agent takes one of these in turn."""
     life: LifeConfig = field(default_factory=_published_life)
@@ -88,16 +88,16 @@ class DiscoverConfig(FlatView):
     meta_loss: MetaLossConfig = field(default_factory=MetaLossConfig)
     value: ValueConfig = field(default_factory=ValueConfig)
     num_bins: Annotated[int, Range(2)] = 601
-    """Bins of the action values of agents that learn by a random rule."""
+    """Bins of the agents' action values, if the rule starts random."""
     max_abs_value: Positive = 300.0
     """Range of those bins, on the squashed scale: 30 stands for about 900."""
     sizes: MetaNetworkSizes = field(default_factory=MetaNetworkSizes)
-    """Sizes of a random rule."""
+    """Sizes of the rule, if it starts random."""
 
     float64: bool = False
     """Compute in double precision, for comparisons."""
     eval_steps: Count = 1000
-    """Updates of each fresh agent that the rule is evaluated on."""
+    """Updates of each fresh agent that evaluates the rule."""
     run: RunConfig = field(
         default_factory=lambda: RunConfig(log_every=5, eval_every=200, checkpoint_every=50)
     )
@@ -108,9 +108,13 @@ class DiscoverConfig(FlatView):
             raise DiscorlError("--envs: expected one or more environments")
         if self.lifetimes and min(self.lifetimes) < self.inner_steps:
             raise DiscorlError("--lifetimes: expected at least --inner-steps updates each")
+        if self.life.experience.burn_in:
+            raise DiscorlError("--burn-in: agents of a population have none")
+        if self.life.experience.replay.replay_ratio > 1:
+            raise DiscorlError("--replay-ratio: agents of a population update once a rollout")
 
     def life_of(self, index: int) -> LifeConfig:
-        """How an agent of the population lives, and any fresh agent in its place."""
+        """How an agent of the population lives, or any fresh agent in its place."""
         if not self.widths:
             return self.life
         width = self.widths[index % len(self.widths)]
@@ -122,13 +126,13 @@ class DiscoverConfig(FlatView):
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> DiscoverConfig:
-        """What `to_json` gave, of this version or 0.1; unknown names are an error."""
+        """From what `to_json` returned, in this version or 0.1; unknown names are an error."""
         return change(cls(), _upgraded(values), "discovery setting")
 
 
 def _upgraded(values: dict[str, Any]) -> dict[str, Any]:
-    """Version 0.1 had no batch size: replay, if there was room for any, gave a share of a batch
-    of as many trajectories as there were copies."""
+    """Version 0.1 had no batch size: replay, if it had any capacity, gave a share of a batch of
+    one trajectory for each copy."""
     told = {"sizes", "widths", "num_envs", "replay_capacity", "replay_fraction"}
     if not told <= set(values) or "batch_size" in values:
         return values
@@ -138,10 +142,9 @@ def _upgraded(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def deal_environments(envs: tuple[str, ...], agents: int) -> list[str]:
-    """One environment for each agent, as near to the weights as whole agents allow.
+    """One environment for each agent, as close to the weights as whole agents allow.
 
-    Agents come in the order of the list again and again, so that any number of the first ones
-    is mixed.
+    Agents go through the list again and again, so that any number of the first ones is mixed.
     """
     weights = {}
     for entry in envs:

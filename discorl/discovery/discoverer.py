@@ -1,4 +1,4 @@
-"""The rule's life: a population acts and learns by it, and it learns from what they become."""
+"""A rule's life: a population acts and learns by it, and it learns from what they become."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Discoverer:
         self.config = config
         self.group = group or Group()
         dtype = torch.float64 if config.float64 else torch.float32
-        # Copies, because tensors read from a file lie at any address: see `restore`.
+        # Copies, because tensors read from a file may lie at any address: see `restore`.
         params = {n: p.to(config.run.device, dtype, copy=True) for n, p in rule.params.items()}
         self.rule = rule.with_params(params)
         self.env_of = deal_environments(config.envs, config.agents)
@@ -75,7 +75,7 @@ class Discoverer:
         )
         self.per_agent = meta.meta_optimiser == "per_agent"
         self.adam = self.optimiser.init(self.rule.params)
-        """Of the mean meta-gradient; not used where every agent has its own."""
+        """For the mean meta-gradient; unused if every agent has its own."""
         self.adam_of = {
             m.index: self.optimiser.init(self.rule.params) for m in self.members if self.per_agent
         }
@@ -83,7 +83,7 @@ class Discoverer:
         self.skipped = 0
 
     def meta_step(self) -> MetaStepReport:
-        """Every agent acts and learns; then the rule moves."""
+        """Every agent acts and learns; then the rule is updated."""
         table = torch.zeros(
             self.config.agents,
             len(AGENT_METRICS) + len(_EXTRA),
@@ -111,7 +111,7 @@ class Discoverer:
             member.close()
 
     def checkpoint(self) -> Checkpoint | None:
-        """All that is needed to go on exactly from here; None except in the leading process."""
+        """Everything needed to resume exactly from here; None except in the leading process."""
         shares = self.group.gather(self._shared_tensors())
         if shares is None:
             return None
@@ -124,8 +124,8 @@ class Discoverer:
         return Checkpoint(self.step, tensors, values)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint, made by any number of processes."""
-        # Tensors read from a file lie at any address, and kernels round by alignment.
+        """Resume from a checkpoint, made by any number of processes."""
+        # Tensors read from a file may lie at any address, and rounding depends on alignment.
         groups = split_groups({name: t.clone() for name, t in checkpoint.tensors.items()})
         try:
             params = unflatten(dict(self.rule.params), groups["rule"])
@@ -216,7 +216,7 @@ class Discoverer:
         return MetaStepReport(agents, float(global_norm(updates)), skipped)
 
     def _shared_tensors(self) -> dict[str, Tensor]:
-        """What only this process has, on the host, by name."""
+        """The tensors that only this process has, on the host, by name."""
         tensors: dict[str, Tensor] = {}
         for member in self.members:
             own: dict[str, Any] = flatten(member.state_dict())

@@ -1,4 +1,4 @@
-"""Several processes as one: agents are dealt out to ranks, sums go over all of them."""
+"""Several processes as one: agents are dealt out to ranks, and sums are over all of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Group:
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes and shows."""
+        """Whether this process writes files and shows progress."""
         return self.rank == 0
 
     def owns(self, index: int) -> bool:

@@ -1,4 +1,4 @@
-"""The true measure of a rule: how well a fresh agent learns by it, the rule held fixed."""
+"""The true measure of a rule: how well a fresh agent learns by it while it is held fixed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from discorl.discovery.member import begin_life
 from discorl.rules.disco import DiscoRule
 
 _SEED_OFFSET = 500_000
-"""Fresh agents are none that the rule was discovered with."""
+"""Fresh agents must not be any that the rule was discovered with."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class RuleEvaluation:
     final_return: float
     """Mean return of its newest episodes after the last update."""
     mean_return: float
-    """Mean over the whole life: how fast it learned, too."""
+    """Mean over the whole life, which also tells how fast it learned."""
     curve: list[tuple[int, float]]
     """(updates, mean return of the newest episodes)."""
 

@@ -55,13 +55,13 @@ class Discovery(RunFolder):
         callbacks: Sequence[Callback] = (),
         progress: bool | None = None,
     ) -> Discovery:
-        """Go on from the newest checkpoint, if need be to a new number of meta-steps."""
+        """Resume from the newest checkpoint, optionally to a new number of meta-steps."""
         with shown_in_python(progress, SHOWN) as observer:
             resume_discovery(self.folder, meta_steps, observer, callbacks)
         return self
 
     def plot(self, out: str | Path | None = None) -> Path:
-        """Draw population and fresh agents; where it is. By default the run's own `curve.png`."""
+        """Draw population and fresh agents in a file, by default `curve.png`; returns its path."""
         path = self.folder / CURVE_FILE if out is None else Path(out)
         plot_discovery([self.folder], path)
         return path

@@ -68,18 +68,18 @@ class Member:
         return result
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on exactly from here, in groups."""
+        """Everything needed to resume exactly from here, in groups."""
         return self.life.state_dict() | {
             "value_state": self.value_state,
             "life": {"ages": torch.tensor([self.age, self.lifetime, self.lives])},
         }
 
     def load_state_dict(self, tensors: dict[str, Tensor]) -> None:
-        """Go on exactly from what `state_dict`, flattened, was, in this version or 0.1."""
+        """Resume exactly from what `state_dict` returned, flattened, in this version or 0.1."""
         groups = upgraded(split_groups(tensors))
         age, lifetime, lives = (int(n) for n in groups["life"]["ages"])
         self.lives = lives - 1
-        self.be_born()  # Into the environment of that life, which shapes all that follows.
+        self.be_born()  # In that life's environment, which decides all shapes below.
         self.age, self.lifetime = age, lifetime
         self.value_state = unflatten(self.value_state, groups["value_state"])
         self.life.load_state_dict(groups)
@@ -100,7 +100,7 @@ class Member:
         self.life.close()
 
     def _enter_environment(self) -> None:
-        """Begin a life in this life's environment, and have it judged by what has its shapes."""
+        """Begin a life in this life's environment, with a value function of the same shapes."""
         if hasattr(self, "life"):
             self.life.close()
         seed = self.seed + (self.lives - 1) * _LIFE_STRIDE
@@ -112,7 +112,7 @@ class Member:
         )
 
     def _draw_lifetime(self) -> int:
-        """One of the lifetimes, likelier the shorter: each gets the same share of all updates."""
+        """One of the lifetimes, short ones more often: each gets the same share of all updates."""
         lifetimes = self.config.lifetimes
         if not lifetimes:
             return 0
@@ -120,7 +120,7 @@ class Member:
         return lifetimes[int(torch.multinomial(weights, 1, generator=self.generator))]
 
     def _batch(self, rollout: Rollout) -> Rollout:
-        """What an update learns from; a newborn acts on until there is enough."""
+        """What an update learns from; a newborn keeps acting until there is enough."""
         while (batch := self.life.batch(rollout)) is None:
             rollout = self.life.act()
         return batch
@@ -137,7 +137,7 @@ def begin_life(
     """The life of the population's agent `index`, or of any other in its place.
 
     Args:
-      env: an environment, or a family, of which the seed draws a member.
+      env: an environment, or a family, from which the seed draws a member.
     """
     life = config.life_of(index)
     source = find_environment(resolve_environment(env, seed), config.run.device, life.environment)

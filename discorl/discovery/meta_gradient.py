@@ -1,7 +1,7 @@
 """The meta-gradient: how the rule's parameters change what an agent becomes.
 
-N inner updates with the rule, then the meta-loss of the updated agent on a validation rollout;
-its gradient with respect to the rule. Two ways to the same number:
+N inner updates with the rule, then the meta-loss of the updated agent on a validation rollout,
+and its gradient with respect to the rule. There are two ways to the same number:
 
 - `reverse`: autograd through all N updates. Fast, but every update's graph stays in memory.
 - `mixed`: see `mixed_mode`. Each update is computed twice, and memory hardly grows with N.
@@ -31,7 +31,7 @@ from discorl.tree import tree_map
 
 Mode = Literal["auto", "reverse", "mixed"]
 REVERSE_UP_TO = 4
-"""`auto` takes `reverse` for so many inner updates, `mixed` for more."""
+"""`auto` takes `reverse` up to this many inner updates, `mixed` for more."""
 
 
 def meta_gradient(
@@ -47,7 +47,7 @@ def meta_gradient(
     """The gradient of the meta-loss with respect to the parameters of `learner.rule`.
 
     Args:
-      learner: who learns by which discovered rule.
+      learner: the agent and the discovered rule that it learns by.
       state: the agent before its updates.
       value_function, value_state: judge the agent; trained along with it.
       train: N rollouts, one for each inner update.

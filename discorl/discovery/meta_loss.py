@@ -22,13 +22,13 @@ class MetaLossConfig:
     """Weights of the meta-loss; the defaults are the published ones."""
 
     entropy_cost: NotNegative = 0.01
-    """Reward for entropy of the updated policy."""
+    """Reward for the entropy of the updated policy."""
     prediction_entropy_cost: NotNegative = 0.001
-    """Reward for entropy of the updated y and z."""
+    """Reward for the entropy of the updated y and z."""
     target_mean_cost: NotNegative = 0.001
-    """Price of policy, y and z targets whose mean logit is not zero."""
+    """Penalty for policy, y and z targets whose mean logit is not zero."""
     target_kl_cost: NotNegative = 0.01
-    """Price of policy targets that leave the target network's policy."""
+    """Penalty for policy targets that depart from the target network's policy."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -41,7 +41,7 @@ class MetaProblem:
     learner: Learner
     """Its rule holds `rule_params`."""
     rule_params: dict[str, Tensor]
-    """The parameters to differentiate by, which require gradient."""
+    """The parameters to differentiate with respect to, which require gradient."""
     value_function: ValueFunction
     train: Sequence[Rollout]
     valid: Rollout
@@ -50,7 +50,7 @@ class MetaProblem:
 
 @dataclass(frozen=True)
 class MetaGradient:
-    """What one agent has to say about the rule."""
+    """What one agent says about the rule."""
 
     grads: dict[str, Tensor]
     """By the rule's parameter names."""
@@ -66,7 +66,7 @@ class MetaGradient:
 def validation_loss(
     problem: MetaProblem, params: Params, value_state: ValueState
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The meta-loss of an updated agent without the price of its targets, and its metrics."""
+    """The meta-loss of an updated agent without the penalty for its targets, and its metrics."""
     config, valid = problem.config, problem.valid
     actions = valid.actions[:-1]
     outputs = problem.learner.agent.taken(params, valid.inputs(), actions, only=("z",))
@@ -96,7 +96,7 @@ def validation_loss(
 
 
 def target_regulariser(targets: DiscoTargets, config: MetaLossConfig) -> Tensor:
-    """The price of one update's targets: []."""
+    """The penalty for one update's targets: []."""
     means = [targets.y.mean(), targets.z.mean(), targets.policy.mean()]
     mean_price = torch.stack([mean.square() for mean in means]).sum()
     kl_price = categorical_kl(targets.target_logits, targets.policy).mean()
@@ -104,6 +104,6 @@ def target_regulariser(targets: DiscoTargets, config: MetaLossConfig) -> Tensor:
 
 
 def complete_metrics(metrics: dict[str, Tensor], regulariser: Tensor) -> dict[str, Tensor]:
-    """Add the price of the targets, and the whole meta-loss, to the validation's metrics."""
+    """Add the penalty for the targets, and the whole meta-loss, to the validation's metrics."""
     reg_loss = metrics["reg_loss"] + regulariser.detach()
     return metrics | {"reg_loss": reg_loss, "meta_loss": metrics["pg_loss"] + reg_loss}

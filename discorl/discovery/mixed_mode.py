@@ -1,6 +1,6 @@
 """Meta-gradients in mixed mode: little memory, however many inner updates.
 
-The updates run without graph; then each is taken up again, last first. An update is
+The updates run without a graph; then each is revisited, last first. An update is
 `state' = apply(state, g)` with `g = gradient(params, targets(state, rule))`, and the derivative
 goes back through its three parts. Where the second derivatives of the agent's loss are needed,
 one forward-mode derivative of its gradient gives both products at once: by the parameters
@@ -40,7 +40,7 @@ _TARGETS = ("policy", "y", "z")
 
 @dataclass(frozen=True)
 class Cotangent:
-    """Derivatives of the meta-loss by an agent's state; what is not here has none."""
+    """Derivatives of the meta-loss by an agent's state; anything not here has none."""
 
     params: dict[str, Tensor]
     target_params: dict[str, Tensor]
@@ -104,8 +104,8 @@ def _backward(
     after: Cotangent,
     by_state: bool,
 ) -> tuple[Cotangent, dict[str, Tensor]]:
-    """From derivatives by the state after an update to those by the state before, and by the
-    rule's parameters; the first are left as they were unless `by_state`."""
+    """From derivatives by the state after an update to those by the state before it, and by the
+    rule's parameters; the former are left as they were unless `by_state`."""
     by_grads, direct = _through_optimiser(problem, state, grads, after)
     leaf = _leaf_state(state) if by_state else state
     learner = problem.learner
@@ -140,7 +140,7 @@ def _backward(
 def _through_optimiser(
     problem: MetaProblem, state: LearnerState, grads: Mapping[str, Tensor], after: Cotangent
 ) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
-    """Derivatives by the agent's gradient, and by what the optimiser reads beside it."""
+    """Derivatives by the agent's gradient, and by what else the optimiser reads."""
     leaf = _leaf_state(state)
     leaf_grads = leaves(grads)
     learner = problem.learner
@@ -196,7 +196,7 @@ def _tangent(dual: Tensor) -> Tensor:
 
 
 def _leaf_state(state: LearnerState) -> LearnerState:
-    """The same state, with what carries meta-gradient as leaves of a new graph."""
+    """The same state, with whatever carries meta-gradient as leaves of a new graph."""
     assert state.target_params is not None
     assert isinstance(state.rule, DiscoState)
     rnn = MetaRNNState(**leaves({"hidden": state.rule.rnn.hidden, "cell": state.rule.rnn.cell}))
@@ -209,7 +209,7 @@ def _leaf_state(state: LearnerState) -> LearnerState:
 
 
 def _state_inputs(leaf: LearnerState) -> dict[str, Tensor]:
-    """What of an agent's state its targets depend on."""
+    """The parts of an agent's state that its targets depend on."""
     assert leaf.target_params is not None
     rnn = {"hidden": leaf.rule.rnn.hidden, "cell": leaf.rule.rnn.cell}
     return _group(params=leaf.params, target_params=leaf.target_params, rnn=rnn)

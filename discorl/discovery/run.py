@@ -1,7 +1,7 @@
 """A discovery run on disk: the loop around the discoverer, its records, and how it stops.
 
 The folder is laid out like a training run's. `rule.safetensors` is the newest rule,
-`best_rule.safetensors` the one whose fresh agents did best, `evaluations.json` how all did.
+`best_rule.safetensors` the one whose fresh agents did best; `evaluations.json` says how all did.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def start_discovery(
     with join_group(config.run.device) as group:
         refuse_existing(folder, "discover")
         discoverer = Discoverer(config, initial_rule(config), group)
-        group.wait()  # Nobody may find the folder that the leading process now makes.
+        group.wait()  # All must have looked before the leading process makes the folder.
         if group.leads:
             write_json(folder / CONFIG_FILE, config.to_json())
         return _Run(discoverer, folder, observer, callbacks).run()
@@ -72,7 +72,7 @@ def resume_discovery(
     observer: Observer | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
-    """Resume a run from its newest whole checkpoint, on any number of processes."""
+    """Resume a run from its newest intact checkpoint, on any number of processes."""
     config = read_discovery_config(folder)
     if meta_steps is not None and meta_steps != config.meta_steps:
         if config.meta.meta_learning_rate_schedule != "constant":
@@ -105,7 +105,7 @@ def initial_rule(config: DiscoverConfig) -> DiscoRule:
 
 
 def _rule_of_run(folder: Path, config: DiscoverConfig, checkpoint: Checkpoint | None) -> DiscoRule:
-    """What a resumed run's rule looks like; the checkpoint has its parameters. Once there is one,
+    """The form of a resumed run's rule, whose parameters are in the checkpoint. Once there is one,
     the rule that the run began with may be gone."""
     if checkpoint is not None and (folder / RULE_FILE).exists():
         return require_discovered(load_rule(folder / RULE_FILE))
@@ -151,7 +151,7 @@ class _Run:
     def _loop(self, stop: list[int]) -> None:
         config, run, discoverer = self.config, self.config.run, self.discoverer
         if config.init != "random" and discoverer.step == 0:
-            self._evaluate()  # What it is to be better than.
+            self._evaluate()  # The score to beat.
         reports: list[MetaStepReport] = []
         started = time.perf_counter()
         enough = False
@@ -182,7 +182,7 @@ class _Run:
         return total // count if count else 0, enoughs > 0
 
     def _log(self, reports: list[MetaStepReport], seconds: float) -> bool:
-        """Write a record and tell everybody; whether somebody has seen enough."""
+        """Write a record and report it; returns whether a callback has seen enough."""
         if self.writer is None:
             return False
         record = summarise(reports[-1])
@@ -196,7 +196,7 @@ class _Run:
         return seen_enough(self.callbacks, progress)
 
     def _evaluate(self) -> None:
-        """Fresh agents on each environment; the best rule so far is kept."""
+        """Train fresh agents on each environment, and keep the best rule so far."""
         if self.leads:
             self._evaluate_alone()
         self.discoverer.group.wait()
@@ -234,7 +234,7 @@ class _Run:
         self.discoverer.group.wait()
 
     def _signed(self, rule: DiscoRule, evaluation: dict[str, Any] | None) -> DiscoRule:
-        """The rule with its whole provenance."""
+        """The rule with its full provenance."""
         provenance = {
             "origin": f"discovered from {self.config.init} by discorl {version('discorl')}",
             "meta_steps": str(self.discoverer.step),
@@ -253,7 +253,7 @@ class _Run:
         result: dict[str, Any] = {"meta_steps": discoverer.step, "folder": str(self.folder)}
         if self.leads:
             if not self.evaluations or self.evaluations[-1]["meta_step"] != discoverer.step:
-                self._evaluate_alone()  # The run was told to end where it had stopped.
+                self._evaluate_alone()  # The run was told to end where it had already stopped.
             last = self.evaluations[-1]
             best = max(self.evaluations, key=lambda e: e["score"])
             result |= {
@@ -295,7 +295,7 @@ class _Run:
 
 def check_finite(report: MetaStepReport, step: int) -> None:
     """Raise DiscorlError for a metric that is not finite, before it gets into a checkpoint; those
-    of an agent that did not count are its own affair."""
+    of a skipped agent do not matter."""
     if report.skipped:
         return
     for name, value in summarise(report).items():

@@ -1,4 +1,4 @@
-"""The value network that judges agents in discovery. It is no part of the agent or the rule.
+"""The value network that judges agents in discovery, part of neither the agent nor the rule.
 
 Its V-trace runs over the *actor's own* time indexing: the reward and discount stored with step t,
 not those that follow it. That is how the published rules were discovered.
@@ -36,15 +36,15 @@ class ValueConfig:
     value_torso: Sizes = (256, 256)
     """Units of the fully connected layers of the value network that judges the agents."""
     value_learning_rate: Positive = 1e-3
-    """Its learning rate."""
+    """Learning rate of the value network."""
     value_discount: Share = 0.99
-    """The discount of the returns that it judges by."""
+    """Discount of the returns that the value network judges by."""
     value_lambda: Share = 0.96
-    """The trace decay of its V-trace."""
+    """Trace decay of the value network's V-trace."""
     value_average_decay: Share = 0.99
-    """How slowly the moving averages of its advantages and TD errors follow."""
+    """Decay of the moving averages of the value network's advantages and TD errors."""
     value_head_std: Positive = 0.01
-    """Initial deviation of its last layer's weights."""
+    """Initial deviation of the weights of the value network's last layer."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -54,7 +54,7 @@ class ValueConfig:
 
 @dataclass(frozen=True)
 class ValueState:
-    """What the value network knows and remembers."""
+    """What the value network has learned and keeps track of."""
 
     params: dict[str, Tensor]
     optimiser: AdamState
@@ -84,9 +84,9 @@ class ValueFunction:
     """A state-value network and its update.
 
     Args:
-      spec: what it reads.
-      network: it has the body and the memory of agents that are built so; what it remembers begins
-        anew with each rollout.
+      spec: the observations it reads.
+      network: the value network has the same body and memory as agents built with this; its memory
+        starts empty with each rollout.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class ValueFunction:
         values = _READING(net_out).detach()
         rho = importance_weights(logits[:-1].detach(), rollout.logits[:-1], rollout.actions[:-1])
         discounts = self.config.value_discount * rollout.discounts[:-1].to(values.dtype)
-        # Judged as if episodes had ended where they were cut: the next step is another's.
+        # Judged as if episodes had ended where they were cut off: the next step is another's.
         discounts = rollout.transitions().without_gaps(discounts)
         returns = vtrace(
             rollout.rewards[:-1], discounts, rho, values, values, self.config.value_lambda

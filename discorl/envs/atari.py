@@ -23,24 +23,24 @@ _TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}
 class AtariSettings:
     """How a game is played; the defaults are those of the v5 environments.
 
-    Frames are always grey, 84 x 84, each the maximum of two in a row; lives do not end episodes
-    and rewards are the game's points.
+    Frames are always grey, 84 x 84, each the maximum of two in a row; losing a life does not end
+    an episode, and rewards are the game's points.
     """
 
     sticky: float = 0.25
-    """Probability, in each frame, that the action of the frame before is repeated."""
+    """Probability, in each frame, that the previous frame's action is repeated."""
     frame_skip: int = 4
     """Frames that an action lasts."""
     stack: int = 4
     """Frames that an observation shows."""
     noops: int = 30
-    """Episodes begin with less than this number of frames without an action."""
+    """Episodes begin with fewer than this many frames without an action."""
     frames: int = 108_000
     """Frames after which an episode is cut off."""
     fire: bool = False
     """Press the fire button at the beginning, where the game has one."""
     full_actions: bool = False
-    """All 18 actions, also those that do nothing in this game."""
+    """All 18 actions, including those that do nothing in this game."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.sticky <= 1:
@@ -55,8 +55,8 @@ class AtariEnvironment(GymnasiumEnvironment):
     """B copies of an Atari game."""
 
     def reset(self, seed: int) -> TimeStep:
-        """See `Environment.reset`: any seed will do, and near ones share no episodes."""
-        # The emulator numbers its copies on from what it is given, and takes 31 bits.
+        """See `Environment.reset`: any seed will do, and nearby ones share no episodes."""
+        # The emulator gives its copies consecutive seeds from this one on, and takes 31 bits.
         spread = np.random.SeedSequence(seed % 2**64).generate_state(1)[0] >> 2
         return super().reset(int(spread))
 
@@ -65,7 +65,7 @@ def make_atari(spec: str, num_envs: int, device: torch.device | str = "cpu") -> 
     """Build `num_envs` copies of an Atari game.
 
     Args:
-      spec: `ALE/Pong-v5`, with `AtariSettings` after a colon where wanted:
+      spec: such as `ALE/Pong-v5`, optionally with `AtariSettings` after a colon:
         `ALE/Pong-v5:sticky=0,frames=18000`.
     """
     rom, settings = _rom(spec), parse_settings(spec, AtariSettings)
@@ -88,7 +88,7 @@ def make_atari(spec: str, num_envs: int, device: torch.device | str = "cpu") -> 
 
 def _vector_class(spec: str) -> Any:
     base = _import(spec, "ale_py.vector_env").AtariVectorEnv
-    # It notes how it resets in `metadata`, which would be that of all other vector environments.
+    # It notes how it resets in `metadata`, which all other vector environments would share.
     return type("AtariGames", (base,), {"metadata": {}})
 
 

@@ -43,7 +43,7 @@ class Bandit:
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
-        """1 at the context for the choice; later 1 at the step of the delay; before, nothing."""
+        """1 at the context for the choice; after it 1 at the step of the delay; before, nothing."""
         return (self.contexts + self.delay,)
 
     @property

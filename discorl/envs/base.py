@@ -1,4 +1,4 @@
-"""What training asks of an environment: many copies at once, which reset themselves."""
+"""What training needs from an environment: many copies at once, which reset themselves."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class EnvironmentConfig:
     """How an environment is run."""
 
     normalize_observations: bool = False
-    """Shift and scale observations to mean 0 and deviation 1, as seen so far. Not images."""
+    """Shift and scale observations other than images to mean 0 and deviation 1, as seen so far."""
     discretize_actions: Natural = 0
-    """Values of each dimension of a continuous action to choose from; 0 refuses such actions."""
+    """Values to choose from in each dimension of continuous actions; 0 refuses such actions."""
     env_workers: bool = False
-    """A process for each copy of a Gymnasium environment; worth it if its steps are slow."""
+    """Run each copy of a Gymnasium environment in its own process; worth it if steps are slow."""
     env_timeout: Positive = 60.0
-    """Seconds such a process has to answer; then it is ended."""
+    """Seconds such a process has to answer before it is ended."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -37,7 +37,7 @@ class Environment(Protocol):
     observation_spec: ObservationSpec
 
     def reset(self, seed: int) -> TimeStep:
-        """Begin anew, every random choice fixed by the seed; nothing has ended."""
+        """Start afresh, with every random choice fixed by the seed; nothing has ended."""
         ...
 
     def step(self, actions: Tensor) -> TimeStep:
@@ -45,14 +45,14 @@ class Environment(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything needed to go on exactly from here, or as nearly as can be."""
+        """Everything needed to resume exactly from here, or as nearly as possible."""
         ...
 
     def load_state_dict(self, state: dict[str, Tensor]) -> TimeStep | None:
-        """Go on from what `state_dict` gave.
+        """Resume from what `state_dict` returned.
 
-        Returns nothing if everything is as it was. An environment that cannot be restored begins
-        new episodes and returns their first step.
+        Returns None if everything is as it was. An environment that cannot be restored begins new
+        episodes and returns their first step.
         """
         ...
 

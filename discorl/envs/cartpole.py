@@ -16,7 +16,7 @@ _POLE_MASS = 0.1
 _SECONDS = 0.02
 """Simulated time of a step."""
 _LIMIT = 2.4
-"""Furthest place of the cart."""
+"""The cart's furthest position."""
 _ANGLE_LIMIT = math.radians(12)
 
 
@@ -32,7 +32,7 @@ class CartPole:
     steps: int = 200
     """Length of the longest episode."""
     force: float = 10.0
-    """What the cart is pushed with."""
+    """Force that the cart is pushed with."""
     pole: float = 0.5
     """Half the pole's length."""
 
@@ -45,7 +45,7 @@ class CartPole:
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
-        """Place and speed of the cart, angle and turning speed of the pole."""
+        """Position and speed of the cart, angle and turning speed of the pole."""
         return (4,)
 
     @property

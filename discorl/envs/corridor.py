@@ -20,7 +20,7 @@ class Corridor:
     """
 
     length: int = 8
-    """Places of the corridor."""
+    """Places in the corridor."""
     step_cost: float = 0.0
     """What every step costs."""
     steps: int = 30

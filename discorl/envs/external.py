@@ -1,4 +1,4 @@
-"""Environments from outside, by Gymnasium's id or by the name of a function that makes one."""
+"""External environments, by Gymnasium id or by the name of a function that makes one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from discorl.envs.spaces import CheckedEnv
 from discorl.errors import DiscorlError, UnknownNameError
 
 _EXTRAS = {"ALE": ("ale_py", "atari"), "MinAtar": ("minatar", "minatar")}
-"""Namespaces of environments in packages of their own -> package, and the extra that brings it."""
+"""Namespaces of environments in separate packages -> package, and the extra that installs it."""
 
 
 def make_gymnasium(
@@ -30,7 +30,7 @@ def make_gymnasium(
     device: torch.device | str = "cpu",
     config: EnvironmentConfig | None = None,
 ) -> Environment:
-    """Build `num_envs` copies of an environment of Gymnasium.
+    """Build `num_envs` copies of a Gymnasium environment.
 
     Args:
       spec: what errors call it.
@@ -77,8 +77,8 @@ def _vectorise(
 def _make_in_worker(main: int, spec: str, make: Callable[[], Any]) -> Any:
     """One environment in a worker process; the main process makes one too, to see its spaces."""
     if os.getpid() != main:
-        # Ctrl-C goes to all processes, but it is the main one that stops, after its step. What it
-        # does about signals is inherited, and would keep workers from being ended.
+        # Ctrl-C goes to all processes, but it is the main one that stops, after its step. Its
+        # signal handlers are inherited, and would keep workers from being ended.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     return _make_one(spec, make)
@@ -89,7 +89,7 @@ def _given(env: CheckedEnv) -> CheckedEnv:
 
 
 def _make_one(spec: str, make: Callable[[], Any]) -> Any:
-    """What the function makes: a vector environment, or a single one that is checked."""
+    """What the function makes: a vector environment, or a single one with checks around it."""
     env = make()
     if isinstance(env, VectorEnv):
         return env
@@ -119,11 +119,11 @@ def _made(spec: str, make: Callable[[], Any]) -> Any:
 
 
 def find_maker(spec: str) -> Callable[[], Any]:
-    """What makes the environment that `spec` names.
+    """The function that makes the environment that `spec` names.
 
     Args:
-      spec: an id that Gymnasium knows, `CartPole-v1`; or `module:function`, where the function
-        takes no arguments. Modules are looked for in the current directory too.
+      spec: an id that Gymnasium knows, such as `CartPole-v1`; or `module:function`, where the
+        function takes no arguments. Modules are looked up in the current directory too.
     """
     module, _, function = spec.partition(":")
     if function.isidentifier():

@@ -28,11 +28,11 @@ class Grid:
     walls: int = 3
     """Cells that cannot be entered; the others stay connected."""
     objects: int = 3
-    """Objects that lie around at once."""
+    """Objects on the grid at once."""
     kinds: int = 2
     """Kinds of objects: the first is good, the second bad, the others either."""
     respawn: bool = True
-    """A collected object comes back elsewhere, as a random kind, or is gone."""
+    """Whether a collected object comes back elsewhere, as a random kind, or is gone."""
     steps: int = 20
     """Length of an episode."""
     seed: int = 0
@@ -63,7 +63,7 @@ class Grid:
 
     @property
     def optimal_return(self) -> float | None:
-        """Without respawning an upper bound: every good object, no bad one. Else unknown."""
+        """Without respawning, an upper bound: every good object, no bad one. Otherwise unknown."""
         if self.respawn:
             return None
         return self.objects * sum(max(reward, 0.0) for reward in self.rewards) / self.kinds

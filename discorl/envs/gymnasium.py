@@ -1,4 +1,4 @@
-"""Environments of Gymnasium: any vector environment, in any of its ways to begin anew."""
+"""Gymnasium environments: any vector environment, whichever way it resets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from discorl.tree import tree_map
 
 _NEXT_STEP, _SAME_STEP, _DISABLED = "NextStep", "SameStep", "Disabled"
 _PATIENCE = 2.0
-"""Seconds in which a worker must end when asked to; then it is killed."""
+"""Seconds a worker has to end when asked to, before it is killed."""
 
 _Flags = npt.NDArray[np.bool_]
 
@@ -31,13 +31,13 @@ class GymnasiumEnvironment:
     """B copies from a Gymnasium vector environment.
 
     How it begins new episodes is read from `metadata["autoreset_mode"]`. Where an episode was cut
-    off, its value goes on from its last observation. A vector environment that resets in the same
-    step and gives no `final_obs` for a copy keeps that observation to itself: there the value
-    cannot go on, and the cut counts as an ending.
+    off, its value continues from its last observation. A vector environment that resets in the
+    same step and gives no `final_obs` for a copy hides that observation: there the value cannot
+    continue, and the cut counts as an ending.
 
     Args:
       name: what errors call it.
-      timeout: seconds that worker processes have for a step or a reset; then they are ended.
+      timeout: seconds worker processes have for a step or a reset before they are ended.
       discretize_actions: values in each dimension of continuous actions.
     """
 
@@ -101,14 +101,14 @@ class GymnasiumEnvironment:
         return self._instant_resets(observation, reward, terminated, truncated, rows, last)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """See `Environment.state_dict`: simulators cannot be saved, so this is their seed."""
+        """See `Environment.state_dict`: simulators cannot be saved, so only their seed is."""
         return {"seed": torch.tensor(self._seed), "resumed": torch.tensor(self._resumed)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> TimeStep:
         """See `Environment.load_state_dict`: begins episodes that were not played before."""
         self._seed, self._resumed = int(state["seed"]), int(state["resumed"]) + 1
         entropy = np.random.SeedSequence([self._seed, self._resumed])
-        # Copies count on from it, and some simulators take no more than 31 bits.
+        # Copies get consecutive seeds from it on, and some simulators take at most 31 bits.
         return self._begin(int(entropy.generate_state(1)[0] >> 2))
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class GymnasiumEnvironment:
     def _final_observations(
         self, info: dict[str, Any], rows: npt.NDArray[np.intp]
     ) -> tuple[npt.NDArray[np.intp], Observation]:
-        """Those of the rows whose last observation is in `final_obs`, and these observations."""
+        """Those of the rows whose last observation is in `final_obs`, and the observations."""
         final, given = info.get("final_obs"), info.get("_final_obs")
         if given is not None:
             rows = rows[np.asarray(given, dtype=np.bool_)[rows]]
@@ -166,7 +166,7 @@ class GymnasiumEnvironment:
             rows = np.array([row for row in rows if final[row] is not None], dtype=np.intp)
             read = partial(self._reader.read_each, list(final[rows]))
         else:
-            # The rows of copies that go on hold anything.
+            # Rows of copies whose episodes continue may hold anything.
             read = partial(self._reader.read, final, rows)
         if final is None or not len(rows):
             return rows[:0], {}
@@ -211,7 +211,7 @@ class GymnasiumEnvironment:
         return torch.from_numpy(array.copy()).to(self._device)
 
     def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """What the vector environment answers; after a failure its workers are not left over."""
+        """What the vector environment answers; after a failure no workers are left behind."""
         try:
             return function(*args, **kwargs)
         except Exception as error:
@@ -253,8 +253,8 @@ def _with_rows(
 def _autoreset_mode(vector_env: VectorEnv[Any, Any, Any]) -> str:
     """How new episodes begin.
 
-    Gymnasium's own vectorisers reset in the next step where nothing is said: they did so before
-    there was a choice. Of others it is not assumed, as a wrong guess would join episodes.
+    Gymnasium's own vectorisers reset in the next step if they do not say: they did so before there
+    was a choice. Others must say, because a wrong guess would join episodes.
     """
     said = vector_env.metadata.get("autoreset_mode")
     mode = getattr(said, "value", said)
@@ -269,7 +269,7 @@ def _autoreset_mode(vector_env: VectorEnv[Any, Any, Any]) -> str:
 
 
 def _limit_waiting(vector_env: VectorEnv[Any, Any, Any], timeout: float) -> AsyncVectorEnv | None:
-    """Let the worker processes, if there are any, be waited for no longer than `timeout`.
+    """Wait for worker processes, if there are any, no longer than `timeout`.
 
     Set on the vector environment itself, so that it holds through any wrapper around it.
     """
@@ -292,6 +292,6 @@ def _end_workers(workers: AsyncVectorEnv) -> None:
         process.join(_PATIENCE)
         if process.is_alive():
             process.kill()
-    with contextlib.suppress(Exception):  # The first failure is the one to tell of.
+    with contextlib.suppress(Exception):  # The first failure is the one to report.
         workers.close(terminate=True)
     workers.closed = True

@@ -76,7 +76,7 @@ def human_normalized(spec: str, score: float) -> float | None:
       spec: an environment, `ALE/Pong-v5`, with or without settings.
 
     Returns:
-      None if it is no Atari game, or one without known scores.
+      None if it is not an Atari game, or one without known scores.
     """
     name = spec.partition(":")[0]
     if name not in ATARI_57:

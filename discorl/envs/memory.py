@@ -20,7 +20,7 @@ class Memory:
     """
 
     cues: int = 2
-    """Different cues, and as many actions."""
+    """Number of different cues, and of actions."""
     delay: int = 3
     """Steps from the cue to the answer."""
     visible: bool = False

@@ -1,4 +1,4 @@
-"""MinAtar: five small games on a board of 10 x 10."""
+"""MinAtar: five small games on a 10 x 10 board."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MinAtarSettings:
     """How a game is played."""
 
     sticky: float = 0.1
-    """Probability that the action before is repeated."""
+    """Probability that the previous action is repeated."""
     ramping: bool = True
     """Whether a game becomes harder as it goes on."""
     minimal: bool = True
@@ -45,7 +45,7 @@ class MinAtarSettings:
 
 
 class MinAtarGames(VectorEnv[_Array, _Array, _Array]):
-    """Copies of a game, each with random numbers of its own.
+    """Copies of a game, each with its own random numbers.
 
     Args:
       make: builds one `minatar.Environment`.
@@ -71,7 +71,7 @@ class MinAtarGames(VectorEnv[_Array, _Array, _Array]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[_Array, dict[str, Any]]:
-        """Begin anew in every copy; with a seed as if nothing had been played before."""
+        """Start afresh in every copy; with a seed, as if nothing had been played before."""
         if seed is not None:
             # New games: the sticky action outlives an episode, and would outlive a seed.
             self._games = [self._make() for _ in self._games]
@@ -84,7 +84,7 @@ class MinAtarGames(VectorEnv[_Array, _Array, _Array]):
         return self._observe(), {}
 
     def step(self, actions: _Array) -> tuple[_Array, _Array, _Array, _Array, dict[str, Any]]:
-        """Act in every copy, or begin anew where the last step ended an episode."""
+        """Act in every copy, or reset it where the last step ended an episode."""
         rewards = np.zeros(self.num_envs, dtype=np.float32)
         terminated = np.zeros(self.num_envs, dtype=np.bool_)
         self._elapsed = np.where(self._done, 0, self._elapsed + 1)
@@ -106,7 +106,7 @@ def make_minatar(spec: str, num_envs: int, device: torch.device | str = "cpu") -
     """Build `num_envs` copies of a MinAtar game.
 
     Args:
-      spec: `minatar/breakout`, with `MinAtarSettings` after a colon where wanted:
+      spec: such as `minatar/breakout`, optionally with `MinAtarSettings` after a colon:
         `minatar/breakout:sticky=0,steps=1000`.
     """
     name = spec.partition(":")[0]

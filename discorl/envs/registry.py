@@ -25,7 +25,7 @@ from discorl.envs.umbrella import Umbrella
 from discorl.errors import DiscorlError, UnknownNameError
 
 GIVEN = "given:"
-"""How names of environments begin that were handed over as objects."""
+"""Prefix of the names of environments that were passed as objects."""
 _VERSION = re.compile(r"-v\d+$")
 """How Gymnasium's ids end."""
 
@@ -72,11 +72,11 @@ def make_environment(
     """Build `num_envs` copies of the environment that `spec` names, on a device.
 
     Args:
-      spec: a name, with settings after a colon where wanted: `catch:rows=10,columns=7`. Or a
-        family, `family:grid` or `family:grid,seed=7`, which is drawn with seed 0 if not said. Or
+      spec: a name, optionally with settings after a colon: `catch:rows=10,columns=7`. Or a
+        family, `family:grid` or `family:grid,seed=7`, which is drawn with seed 0 by default. Or
         `minatar/breakout`, `ALE/Pong-v5`, any other Gymnasium id, or `module:function`, which
         makes a Gymnasium environment.
-      config: how environments from outside are run.
+      config: how external environments are run.
     """
     if is_external(spec):
         return _make_external(spec, num_envs, device, config or EnvironmentConfig())
@@ -88,7 +88,7 @@ def make_environment(
 
 
 def is_external(spec: str) -> bool:
-    """Whether the environment comes from outside: Gymnasium, MinAtar, Atari or a function."""
+    """Whether the environment is external: from Gymnasium, MinAtar, Atari or a function."""
     name, _, rest = spec.partition(":")
     if name in GAMES or name == PREFIX:
         return False
@@ -132,7 +132,7 @@ def make_game(spec: str) -> TensorGame:
 
 
 def name_game(game: TensorGame) -> str:
-    """What `make_game` reads as this very game."""
+    """The specification from which `make_game` makes this very game."""
     for name, kind in GAMES.items():
         if type(game) is kind:
             defaults = default_settings(kind)
@@ -145,7 +145,7 @@ def name_game(game: TensorGame) -> str:
 def optimal_return(spec: str) -> float | None:
     """The expected return of the best policy, without discount; None if it is not known.
 
-    The property of the same name of each game says whether it is exact or an upper bound.
+    Each game's property of the same name says whether it is exact or an upper bound.
     """
     return _optimum(make_game(spec))
 

@@ -1,4 +1,4 @@
-"""Settings of environments as they are written: `name:key=value,key=value`."""
+"""Environment settings as they are written: `name:key=value,key=value`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def default_settings(kind: Any) -> dict[str, Any]:
 
 
 def parse_settings(spec: str, kind: Callable[..., Settings]) -> Settings:
-    """What a specification says after the colon, `rows=10,columns=7`, as a dataclass.
+    """The settings after a specification's colon, `rows=10,columns=7`, as a dataclass.
 
     Args:
-      spec: an environment's name, with settings after a colon where wanted.
+      spec: an environment's name, optionally with settings after a colon.
       kind: the dataclass.
     """
     name, _, text = spec.partition(":")

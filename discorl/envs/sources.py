@@ -32,7 +32,7 @@ class EnvironmentSource:
 
     name: str
     """What a run's settings call it. Names that begin with `given:` mean nothing to another
-    process: the object must be handed over again."""
+    process: the object must be passed again."""
     make: Callable[[int], Environment]
     cheap: bool = False
     """Whether many copies cost little."""
@@ -45,7 +45,7 @@ def find_environment(
     device: torch.device | str = "cpu",
     config: EnvironmentConfig | None = None,
 ) -> EnvironmentSource:
-    """The source that an environment given in any way stands for."""
+    """The source of an environment, however it is given."""
     config = config or EnvironmentConfig()
     if isinstance(env, str):
         make = partial(make_environment, env, device=device, config=config)
@@ -96,12 +96,12 @@ def environment_name(env: AnyEnvironment) -> str:
 
 
 def is_environment(env: Any) -> TypeGuard[Environment]:
-    """Whether it is an environment of ours: B copies at once."""
+    """Whether it is one of our environments: B copies at once."""
     return hasattr(env, "observation_spec") and hasattr(env, "num_actions")
 
 
 class _Handed:
-    """Hands out an environment once, then copies of what it was."""
+    """Hands out an environment once, then copies of what it was at first."""
 
     def __init__(self, env: Environment, name: str) -> None:
         self._first: Environment | None = env

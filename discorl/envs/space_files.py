@@ -30,7 +30,7 @@ def space_to_json(space: Space[Any]) -> dict[str, Any]:
 
 
 def space_from_json(values: Any) -> Space[Any]:
-    """The space that `space_to_json` was given; ValueError if it is none."""
+    """The space that `space_to_json` was given; raises ValueError if there is none."""
     try:
         kind = values["kind"]
         if kind == "Dict":
@@ -56,6 +56,6 @@ def space_from_json(values: Any) -> Space[Any]:
 
 
 def _bound(bound: Any) -> Any:
-    """One number if all are equal, else all of them; infinite ones survive JSON as Python's."""
+    """One number if all are equal, else all of them; Python's JSON keeps infinite ones."""
     first = bound.flat[0] if bound.size else 0
     return float(first) if (bound == first).all() else bound.astype(float).tolist()

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces: observations as tensors, discrete actions as what an environment wants."""
+"""Gymnasium's spaces: observations as tensors, discrete actions as an environment takes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from discorl.errors import DiscorlError
 from discorl.observations import ArraySpec, Observation, ObservationSpec
 
 MAX_ACTIONS = 1024
-"""The most combinations of an action with several parts."""
+"""The largest number of combinations of an action with several parts."""
 
 _Array = npt.NDArray[Any]
 _Path = tuple[str | int, ...]
@@ -29,7 +29,7 @@ class ObservationReader:
     """Reads what a vector environment shows, B copies at once.
 
     Box: floats and wide integers as float32, bytes and booleans as uint8. Discrete and
-    MultiDiscrete: one-hot vectors, joined. MultiBinary: uint8. Dict and Tuple: a dictionary of
+    MultiDiscrete: one-hot vectors in a row. MultiBinary: uint8. Dict and Tuple: a dictionary of
     entries, with the names of nested ones joined by dots.
     """
 
@@ -45,7 +45,7 @@ class ObservationReader:
         self.spec: ObservationSpec = self._entries[0].spec if self._plain else specs
 
     def read(self, batched: Any, rows: _Array | slice = _ALL) -> Observation:
-        """Observations as a vector environment gives them, as tensors [B, ...] of their own.
+        """Observations from a vector environment, as tensors [B, ...] with memory of their own.
 
         With `rows`, only those of some copies.
         """
@@ -85,7 +85,7 @@ class _Entry:
     spec: ArraySpec
     encode: Callable[[_Array], _Array]
     """[N, *space.shape] -> [N, *spec.shape] of the spec's type, always in new memory: vector
-    environments may use theirs again."""
+    environments may reuse theirs."""
 
     @property
     def title(self) -> str:
@@ -125,7 +125,7 @@ class _Entry:
 
 
 def _converts(found: np.dtype[Any], declared: Any) -> bool:
-    """Whether numbers stay what they are, but for rounding: no floats as integers."""
+    """Whether numbers keep their values, up to rounding: no floats as integers."""
     return bool(np.can_cast(found, declared, "same_kind"))
 
 
@@ -174,14 +174,14 @@ def _converter(spec: ArraySpec) -> Callable[[_Array], _Array]:
     dtype = np.uint8 if spec.dtype == torch.uint8 else np.float32
 
     def convert(array: _Array) -> _Array:
-        with np.errstate(over="ignore"):  # What is too large becomes infinite, and is reported.
+        with np.errstate(over="ignore"):  # Numbers too large become infinite, and are reported.
             return np.array(array, dtype=dtype).reshape(len(array), *spec.shape)
 
     return convert
 
 
 def _counts(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[_Array, _Array]:
-    """How many values each part has, and the least one: [D] each."""
+    """How many values each part has, and its lowest one: [D] each."""
     counts = space.n if isinstance(space, spaces.Discrete) else space.nvec
     return np.ravel(counts).astype(np.int64), np.ravel(space.start).astype(np.int64)
 
@@ -207,10 +207,10 @@ def _one_hots(counts: _Array, starts: _Array) -> Callable[[_Array], _Array]:
 
 
 class ActionWriter:
-    """Turns the numbers of actions into what a vector environment wants.
+    """Turns action numbers into what a vector environment takes.
 
-    Of spaces with several parts every combination is an action. Box spaces are cut into a grid
-    of `discretize` even values in each dimension; on other spaces it has no effect.
+    In spaces with several parts, every combination is an action. Box spaces are cut into a grid
+    of `discretize` evenly spaced values in each dimension; on other spaces it has no effect.
     """
 
     def __init__(self, space: Space[Any], discretize: int = 0) -> None:
@@ -270,7 +270,7 @@ def _table(space: Space[Any], values: list[_Array]) -> _Array:
 
 
 def _form(space: Space[Any]) -> Any:
-    """What makes a space of actions what it is; compared at every step, so it must be cheap."""
+    """What defines an action space; compared at every step, so it must be cheap."""
     if isinstance(space, spaces.Discrete):
         return "Discrete", int(space.n), int(space.start)
     if isinstance(space, spaces.MultiDiscrete):
@@ -281,9 +281,9 @@ def _form(space: Space[Any]) -> Any:
 
 
 class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A single environment that is held to what its spaces say.
+    """A single environment that is checked against its spaces.
 
-    To be used inside of vector environments: some of them convert what does not fit.
+    For use inside vector environments: some of them convert what does not fit.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Environments that are tensor operations: batched, on any device, a page of code each."""
+"""Environments made of tensor operations: batched, on any device, a page of code each."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TensorEnvironment:
 
     def state_dict(self) -> dict[str, Tensor]:
         """See `Environment.state_dict`."""
-        # Whole copies: files hold no tensors that share memory, as a game's may.
+        # Full copies: files cannot hold tensors that share memory, as a game's may.
         dense = torch.contiguous_format
         state = {k: v.clone(memory_format=dense) for k, v in flatten(self._state).items()}
         return {**state, "generator": self._generator.get_state()}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def check_least(game: Any, **least: float) -> None:
-    """Raise ValueError where a field of a game is below its least value, or not finite."""
+    """Raise ValueError if a field of a game is below its least value, or not finite."""
     for name, low in least.items():
         value = getattr(game, name)
         if not low <= value < math.inf:
@@ -19,7 +19,7 @@ def check_least(game: Any, **least: float) -> None:
 
 
 def check_steps(steps: int, needed: int, goal: str) -> None:
-    """Raise ValueError where an episode is too short to reach its goal."""
+    """Raise ValueError if an episode is too short to reach its goal."""
     if steps < needed:
         raise ValueError(f"steps: expected at least {needed}, to reach {goal}, got {steps}")
 

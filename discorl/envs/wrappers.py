@@ -23,7 +23,7 @@ _PREFIX = "normalizer/"
 
 
 class RunningMoments:
-    """Mean and variance of every number of the float observations seen so far, in float64."""
+    """Mean and variance of every number in the float observations seen so far, in float64."""
 
     def __init__(self) -> None:
         self._state: dict[str, Tensor] = {}
@@ -48,11 +48,11 @@ class RunningMoments:
         return (squares / count).sqrt()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything it knows: a copy."""
+        """A copy of everything it knows."""
         return {name: tensor.clone() for name, tensor in self._state.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from what `state_dict` gave."""
+        """Resume from what `state_dict` returned."""
         state = unflatten(self._state, state) if self._state else state
         self._state = {name: tensor.clone() for name, tensor in state.items()}
 
@@ -79,7 +79,7 @@ class RunningMoments:
         if not leaf.is_floating_point():
             return leaf
         count, mean, squares = self._moments(name, leaf)
-        # Before anything was seen the variance counts as one.
+        # Before anything is seen, the variance counts as one.
         variance = torch.where(count > 0, squares / count.clamp(min=1), 1.0)
         scaled = (leaf.double() - mean) / (variance + _EPSILON).sqrt()
         return scaled.clamp(-_LARGEST, _LARGEST).float()
@@ -89,8 +89,8 @@ class NormalizedEnvironment:
     """An environment whose float observations are shifted and scaled by what was seen so far.
 
     Bytes, such as images, are left alone. With the moments of another environment and
-    `frozen=True` it shows what an agent trained there would see, and counts nothing: so do
-    evaluations.
+    `frozen=True` it shows what an agent trained there would see, and counts nothing, as
+    evaluations need.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The catalogue of named rules: find, verify, load, save, fetch.
 
-`load_rule` never touches the network. A rule of the table is hand-written code, or a file known
+`load_rule` never touches the network. A rule in the table is hand-written code, or a file known
 by its SHA-256: one that can be fetched is looked for in the caches, any other ships with the
 package.
 """
@@ -33,7 +33,7 @@ from discorl.rules.policy_gradient import PolicyGradient
 from discorl.settings import field_types, parse_values, split_spec
 
 DEFAULT_RULE = "sprout"
-"""What is meant where no rule is named: it ships with the package."""
+"""The rule if none is named; it ships with the package."""
 
 Source = Literal["github", "hub"]
 
@@ -92,14 +92,14 @@ RULES: dict[str, Callable[[], UpdateRule] | StoredRule] = {
 
 @dataclass(frozen=True)
 class RuleStatus:
-    """What the library knows of one of its names."""
+    """What the library knows about one of its names."""
 
     name: str
     kind: str
     where: str | None
     """A path, `in the package` for code, or None if it is nowhere."""
     parameters: int | None
-    """None if unknown, as long as the rule is not here or not sound."""
+    """None if unknown, because the rule is missing or damaged."""
     problem: str | None = None
     """Why it cannot be loaded, and what to do."""
 
@@ -110,11 +110,12 @@ def load_rule(name_or_path: str | Path) -> UpdateRule:
     A stored rule comes in float32 on the CPU, with its path and SHA-256 in `provenance`.
 
     Args:
-      name_or_path: with settings of the rule's own after a colon where wanted:
+      name_or_path: optionally with the rule's own settings after a colon:
         `actor_critic:entropy_cost=0.01`.
     """
     spec = str(name_or_path)
-    name, texts = split_spec(spec)
+    # A folder's name in a path may look like settings.
+    name, texts = (spec, {}) if spec.endswith(SUFFIXES) else split_spec(spec)
     rule = _load(name)
     if not texts:
         return rule
@@ -139,7 +140,7 @@ def as_rule(rule: str | Path | UpdateRule) -> UpdateRule:
 def rule_heads(rule: str | Path | UpdateRule, num_actions: int) -> HeadSpec:
     """The heads of a rule given by name, by file or as itself."""
     if rule == "disco103":
-        # Its sizes are the defaults: a network can be built where the weights are not.
+        # Its sizes are the defaults: a network can be built without the weights.
         return disco_heads(DiscoConfig(), num_actions)
     return as_rule(rule).heads(num_actions)
 
@@ -174,7 +175,7 @@ def is_discovered(name_or_path: str | Path) -> bool:
 def save_rule(rule: UpdateRule, path: str | Path) -> None:
     """Write a discovered rule as float32, in the format the path's suffix asks for.
 
-    `.safetensors` keeps all of it. `.npz` is what the published code reads: parameters only, so
+    `.safetensors` keeps everything. `.npz` is what the published code reads: parameters only, so
     a warning says which settings the file will not hold.
     """
     path = Path(os.path.expanduser(path))
@@ -196,10 +197,10 @@ def fetch_rule(
     url: str | None = None,
     patience: Patience | None = None,
 ) -> Path:
-    """Bring a rule's file into the cache, unless it is there and sound already; where it is.
+    """Download a rule's file into the cache, unless an intact one is there; returns its path.
 
     Args:
-      name: a name of the library.
+      name: a name from the library.
       source: the publisher's repository, or the mirror on the Hugging Face hub.
       url: another place to get the same file from, instead of `source`.
       patience: how long to keep trying.
@@ -221,12 +222,12 @@ def fetch_rule(
 
 
 def rule_statuses() -> list[RuleStatus]:
-    """All names of the library, whether they can be loaded or not."""
+    """All names in the library, whether they can be loaded or not."""
     return [_status(name, entry) for name, entry in RULES.items()]
 
 
 def cache_folders() -> list[Path]:
-    """Where fetched rules are looked for; they are put into the first."""
+    """Where fetched rules are looked for; new ones go into the first."""
     chosen = os.environ.get("DISCORL_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
     user = Path(os.path.expanduser(base)) / "discorl"
@@ -239,7 +240,7 @@ def parameter_count(rule: UpdateRule) -> int:
 
 
 def _load_stored(name: str, entry: StoredRule) -> DiscoRule:
-    """A file of the table, only if it is the very file the table means."""
+    """A file from the table, if it is exactly the file that the table means."""
     path = _find(name, entry)
     data = read_bytes(path)
     found = _sha256(data)
@@ -262,7 +263,7 @@ def _find(name: str, entry: StoredRule) -> Path:
 
 
 def _with_origin(rule: DiscoRule, path: Path, sha256: str) -> DiscoRule:
-    """The rule with where it came from; a file of the table is known wherever it lies."""
+    """The rule with its origin; a file from the table is recognised wherever it lies."""
     provenance = rule.provenance | {"path": str(path.absolute()), "sha256": sha256}
     for name, entry in RULES.items():
         if isinstance(entry, StoredRule) and entry.sha256 == sha256:

@@ -1,8 +1,8 @@
 """Rules to bytes and back: the published `.npz` and our `.safetensors`.
 
-Bytes may come from an enemy: nothing in them is ever executed, and sizes are checked before
-memory is spent. What is wrong raises one of `PARSER_ERRORS`, most often a ValueError that names
-the tensor, what was expected and what was found.
+Bytes may be hostile: nothing in them is ever executed, and sizes are checked before memory is
+spent. Anything wrong raises one of `PARSER_ERRORS`, most often a ValueError that names the tensor,
+what was expected and what was found.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from torch import Tensor
 
+from discorl.errors import DiscorlError
 from discorl.library.published import (
     PUBLISHED_LAYERS,
     from_published,
@@ -41,7 +42,7 @@ from discorl.rules.disco import DiscoConfig, DiscoRule
 from discorl.rules.meta_network import MetaNetworkSizes
 
 MAX_BYTES = 64 * 2**20
-"""Of a file, and of what it unpacks to: twenty times Disco103."""
+"""The most that a file, and what it unpacks to, may hold: twenty times Disco103."""
 _MAX_MEMBERS = 256
 _MAX_HEADER = 2**20
 _FORMAT, _VERSION = "discorl-rule", "1"
@@ -49,6 +50,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Names become folders, so a file may not choose one like `../..`."""
 
 PARSER_ERRORS = (
+    DiscorlError,
     OSError,
     ValueError,
     LookupError,
@@ -69,7 +71,7 @@ PARSER_ERRORS = (
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong, in words, even where the exception brings none."""
+    """What went wrong, in words, even if the exception has none."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, LookupError) or not str(error):
@@ -79,7 +81,7 @@ def reason(error: BaseException) -> str:
 
 @contextmanager
 def _about(subject: str) -> Iterator[None]:
-    """Put the subject before whatever a parser complains of."""
+    """Put the subject before whatever a parser complains about."""
     try:
         yield
     except PARSER_ERRORS as error:
@@ -90,7 +92,7 @@ def _float32_params(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same in float32, contiguous on the CPU; raises unless all numbers are finite."""
     params = {}
     for name, tensor in tensors.items():
-        # A copy, aligned: kernels round differently by address, and a file's are any.
+        # An aligned copy: rounding depends on the address, and tensors of a file have any.
         converted = tensor.detach().to("cpu", torch.float32, copy=True).contiguous()
         bad = int((~torch.isfinite(converted)).sum())
         if bad:
@@ -249,7 +251,7 @@ def _json_object(metadata: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _like(where: str, default: Any, value: Any) -> Any:
-    """`value` as read from JSON, if it is of the kind of `default`."""
+    """`value` as read from JSON, if it is of the same kind as `default`."""
     if isinstance(default, DiscoConfig | MetaNetworkSizes) and isinstance(value, dict):
         names = {field.name for field in fields(default)}
         if set(value) != names:
@@ -269,7 +271,7 @@ def _like(where: str, default: Any, value: Any) -> Any:
 
 
 def encode_safetensors(rule: DiscoRule) -> bytes:
-    """All of a rule.
+    """The whole rule.
 
     Written by hand because the library orders metadata differently from one run to the next.
     """
@@ -295,7 +297,7 @@ def encode_safetensors(rule: DiscoRule) -> bytes:
 
 
 def _digest(header: Mapping[str, Any], body: bytes) -> str:
-    """SHA-256 of everything the file says but the digest itself; the format has no checksum."""
+    """SHA-256 of everything in the file but the digest itself; the format has no checksum."""
     metadata = {k: v for k, v in header["__metadata__"].items() if k != "sha256"}
     text = json.dumps({**header, "__metadata__": metadata}, sort_keys=True)
     return hashlib.sha256(text.encode() + body).hexdigest()

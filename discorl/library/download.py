@@ -21,9 +21,9 @@ from discorl.library.formats import read_bytes
 
 _CHUNK = 2**16
 _BUSY = (408, 425, 429)
-"""Client errors that pass by themselves."""
+"""Client errors that go away by themselves."""
 _WORTH_RETRYING = (OSError, http.client.HTTPException, ValueError)
-"""No network, a cut connection, a busy server, an answer that is no HTTP."""
+"""No network, a cut connection, a busy server, an answer that is not HTTP."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Patience:
 
 
 class FetchError(DiscorlError):
-    """A fetch that failed, with how to do without."""
+    """A fetch that failed, with how to do it by hand."""
 
     def __init__(self, problem: str, source: str, sha256: str, destination: Path) -> None:
         super().__init__(
@@ -52,7 +52,7 @@ class _NotWorthRetrying(Exception):
 
 
 def download(url: str, sha256: str, destination: Path, patience: Patience | None = None) -> None:
-    """Fetch a URL to a file, through memory, so that the file is whole and verified or not there.
+    """Fetch a URL to a file, via memory, so that the file is whole and verified or not there.
 
     Any number of processes may do this at once.
     """
@@ -121,7 +121,7 @@ def _get(url: str, timeout: float) -> bytes:
 
 
 def _read(response: http.client.HTTPResponse, label: str) -> bytes:
-    """The body, of the length the server said and no longer than `MAX_BYTES`."""
+    """The body, of the length the server announced and no longer than `MAX_BYTES`."""
     length = response.headers.get("Content-Length")
     total = int(length) if length else None
     if total is not None and total > MAX_BYTES:

@@ -1,4 +1,4 @@
-"""Rule files: `.npz` as published, and `.safetensors` of our own.
+"""Rule files: `.npz` as published, and our own `.safetensors`.
 
 Both hold float32. The published format holds parameters only: whatever else makes a rule takes
 its default when it is read. A file that is not a sound rule raises `RuleFileError` with the file,

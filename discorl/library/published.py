@@ -90,7 +90,7 @@ def infer_sizes(shapes: Mapping[str, tuple[int, ...]]) -> MetaNetworkSizes:
         prediction_embedding=(width("y_net.0"), width("y_net.1")),
         policy_channels=(width("action_net.0"), width("action_net.1")),
         policy_target_channels=width("policy_target.block"),
-        meta_hidden=width("meta.lstm") // 4,
+        meta_hidden=max(1, width("meta.lstm") // 4),
         meta_embedding=width("meta.input"),
         meta_prediction_embedding=(width("meta.y_net.0"), width("meta.y_net.1")),
         meta_policy_channels=(width("meta.action_net.0"), width("meta.action_net.1")),

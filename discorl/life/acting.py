@@ -17,18 +17,18 @@ from discorl.tree import tree_map
 
 @dataclass(frozen=True)
 class Acted:
-    """What acting for L steps brought."""
+    """The outcome of acting for L steps."""
 
     rollout: Rollout
     """To learn from."""
     step: TimeStep
     """What the next rollout begins with."""
     memory: Memory | None
-    """What the agent remembers now, if it does."""
+    """What the agent remembers now, if it has memory."""
     ended: Tensor
     """[L, B] booleans: an episode's last reward came with this step."""
     idle: Tensor
-    """[L, B] booleans: this step was a reset and nothing else."""
+    """[L, B] booleans: this step was nothing but a reset."""
     env_seconds: float
     """Time spent in the environment."""
 
@@ -46,9 +46,9 @@ def act(
     """Act `length` times in all copies.
 
     Args:
-      step: what the environment handed out last; the rollout begins with it.
+      step: the environment's latest step; the rollout begins with it.
       generator: draws the actions.
-      memory: what the agent remembers of the steps before, if it remembers at all.
+      memory: what the agent remembers of the steps before, if it has memory.
     """
     before = memory
     steps, actions, logits = [], [], []
@@ -69,9 +69,9 @@ def act(
 
 @torch.no_grad()
 def burn_in(agent: Agent, params: Params, rollout: Rollout, steps: int) -> Rollout:
-    """The rollout without its first `steps`, remembered as the agent would with these parameters.
+    """The rollout without its first `steps`, and the memory of them with these parameters.
 
-    What was remembered when the rollout was stored is out of date: the network has changed since.
+    The memory stored with the rollout is out of date: the network has changed since.
     """
     assert isinstance(agent, RecurrentAgent)
     window = rollout.inputs()
@@ -86,7 +86,7 @@ def burn_in(agent: Agent, params: Params, rollout: Rollout, steps: int) -> Rollo
 def policy_step(
     agent: Agent, params: Params, step: TimeStep, memory: Memory | None
 ) -> tuple[Tensor, Memory | None]:
-    """The policy's logits [B, A], and what an agent with memory remembers then."""
+    """The policy's logits [B, A], and what an agent with memory remembers afterwards."""
     if memory is None:
         return agent.policy(params, step.observation), None
     assert isinstance(agent, RecurrentAgent)

@@ -30,14 +30,14 @@ class ReplayConfig:
     """What an update learns from; the defaults are the published ones."""
 
     batch_size: Count | None = 64
-    """Trajectories in an update; none takes the newest of every copy, and replayed ones with
-    them by their share."""
+    """Trajectories in an update; None takes the newest of every copy, plus replayed ones by
+    their share."""
     replay_capacity: Natural = 1024
-    """Trajectories kept for replay, first in, first out; none are kept if none are drawn."""
+    """Trajectories kept for replay, first in, first out; nothing is kept if none are drawn."""
     replay_fraction: Share = 1.0
     """Share of a batch drawn from replay; the rest is the newest rollout."""
     replay_ratio: Count = 1
-    """Updates after each rollout, each from a batch of its own."""
+    """Updates after each rollout, each from its own batch."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -47,7 +47,7 @@ class ReplayConfig:
             )
 
     def shares(self, newest: int) -> tuple[int, int]:
-        """Of a batch: how many trajectories are new, if a rollout has `newest`, and replayed."""
+        """How many trajectories of a batch are new and replayed, if a rollout has `newest`."""
         batch = self.batch_size
         if batch is None:
             batch = round(newest / (1 - self.replay_fraction))
@@ -63,7 +63,7 @@ class ExperienceConfig(FlatView):
     """Copies of the environment that act at once."""
     rollout_length: Annotated[int, Range(2)] = 29
     """Steps each copy acts for between updates, all of them stored; they hold one transition
-    less."""
+    fewer."""
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     burn_in: Natural = 0
     """Steps at the start of a trajectory that only refresh the agent's memory."""
@@ -102,7 +102,7 @@ class ExperienceConfig(FlatView):
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """What is learned from in place of raw rewards. Returns are always reported as they are."""
+    """What is learned from in place of raw rewards. Reported returns are always raw."""
 
     clip_rewards: bool = False
     """Learn from rewards clipped to [-1, 1]."""
@@ -138,7 +138,7 @@ class LearningConfig:
         check_fields(self)
 
     def learner(self, agent: Agent, rule: UpdateRule, updates: int | None = None) -> Learner:
-        """Who learns so, for a life of so many updates, if that is known."""
+        """A learner with these settings, for a life of `updates` updates if that is known."""
         if self.learning_rate_schedule == "constant":
             updates = None
         elif updates is None:
@@ -153,7 +153,7 @@ class LearningConfig:
 
 @dataclass(frozen=True)
 class LifeConfig(FlatView):
-    """All that shapes an agent's life but the environment, the rule and the seed."""
+    """Everything that shapes an agent's life but the environment, the rule and the seed."""
 
     experience: ExperienceConfig = field(default_factory=ExperienceConfig)
     rewards: RewardConfig = field(default_factory=RewardConfig)

@@ -1,4 +1,4 @@
-"""Exact statistics of episodes, over the boundaries of rollouts."""
+"""Exact statistics of episodes, across rollout boundaries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from discorl.life.acting import Acted
 
 RECENT_EPISODES = 100
-"""Reported returns are means of so many newest episodes."""
+"""Reported returns are means over this many newest episodes."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Episode:
 
 
 class EpisodeLog:
-    """Adds up rewards over rollout boundaries, counts episodes and keeps the newest."""
+    """Adds up rewards across rollout boundaries, counts episodes and keeps the newest."""
 
     def __init__(self, num_envs: int) -> None:
         self.count = 0
@@ -41,12 +41,12 @@ class EpisodeLog:
         self._started = np.zeros(self._num_envs, dtype=np.bool_)
 
     def update(self, acted: Acted) -> list[Episode]:
-        """Take in a rollout; the episodes that ended within it, in order of time."""
+        """Take in a rollout; returns the episodes that ended in it, in order of time."""
         episodes = []
         rewards = acted.rollout.rewards.double().cpu().numpy()
         ended, idle = acted.ended.cpu().numpy(), acted.idle.cpu().numpy()
         for reward, end, rest in zip(rewards, ended, idle, strict=True):
-            # The very first observation came before any action: no step of an episode.
+            # The very first observation came before any action: it is not a step.
             self._lengths += self._started & ~rest
             self._started[:] = True
             self._returns += reward
@@ -83,7 +83,7 @@ class EpisodeLog:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from what `state_dict` gave."""
+        """Resume from what `state_dict` returned."""
         self._returns, self._lengths, self._started = (
             state[name].cpu().numpy().copy() for name in ("returns", "lengths", "started")
         )

@@ -1,4 +1,4 @@
-"""One agent in one environment, from birth on: act, store, learn. Nothing is written here."""
+"""One agent in one environment, from birth on: act, store, learn. No files are written here."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BadRewardError(DiscorlError):
 
 
 class Life:
-    """An agent that lives in copies of an environment: all it is and has.
+    """An agent that lives in copies of an environment: everything it is and has.
 
     Args:
       source: where the environment comes from.
@@ -46,7 +46,7 @@ class Life:
       config: how it lives.
       seed: of the environment.
       generator: draws the newborn agent, its actions and its replays.
-      updates: how many it will live for, if that is known; schedules need it.
+      updates: how many it will live for, if known; schedules need it.
       network: a module that learns in place of the network that the configuration describes.
       compiled: learn by a compiled step.
     """
@@ -96,7 +96,7 @@ class Life:
         return self.mind.state
 
     def act(self, length: int | None = None) -> Rollout:
-        """Act in all copies and count the episodes; what to learn from, in the agent's type.
+        """Act in all copies and count the episodes; returns experience in the agent's type.
 
         Args:
           length: stored steps, by default those of a rollout.
@@ -123,9 +123,9 @@ class Life:
         return rollout
 
     def batch(self, rollout: Rollout, store: bool = True) -> Rollout | None:
-        """Store a rollout, unless it is stored already; a batch that its share is in.
+        """Store a rollout, unless it is stored already; returns a batch that has its share of it.
 
-        Nothing until enough is stored.
+        None until enough is stored.
         """
         started = time.perf_counter()
         if store:
@@ -148,15 +148,15 @@ class Life:
         self._begin()
 
     def evaluate(self, greedy: bool, episodes: int, seed: int) -> Evaluation:
-        """Play whole episodes on environments of their own; this life is not touched."""
-        # Copies of an environment from outside cost memory or processes: each plays many episodes.
+        """Play whole episodes in separate environments; this life is not touched."""
+        # Copies of an external environment cost memory or processes: each plays many episodes.
         copies = episodes if self.source.cheap else self.config.experience.num_envs
         policy = AgentPolicy(self.mind.learner.agent, self.state.params, greedy)
         with closing(self._make_env(copies, frozen=True)) as env:
             return evaluate_policy(policy, env, seed, episodes)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on exactly from here, in groups."""
+        """Everything needed to resume exactly from here, in groups."""
         groups = self.mind.state_dict() | {
             "time_step": self.time_step,
             "env": self.env.state_dict(),
@@ -169,10 +169,10 @@ class Life:
         return groups
 
     def load_state_dict(self, groups: dict[str, dict[str, Tensor]]) -> None:
-        """Go on from the groups of `state_dict`, each flattened.
+        """Resume from the groups that `state_dict` returned, each flattened.
 
-        Where the environment cannot be put back, it goes on with new episodes. Raises ValueError
-        or KeyError, naming what does not fit.
+        An environment that cannot be restored begins new episodes. Raises ValueError or KeyError,
+        naming what does not fit.
         """
         self.mind.load_state_dict(groups)
         self.episodes.load_state_dict(groups["episodes"])
@@ -216,7 +216,8 @@ class Life:
 
     def _no_memory(self) -> Memory | None:
         num_envs = self.config.experience.num_envs
-        return initial_memory(self.mind.learner.agent, num_envs, self.device)
+        memory = initial_memory(self.mind.learner.agent, num_envs, self.device)
+        return memory and {name: tensor.to(self.dtype) for name, tensor in memory.items()}
 
     def _make_env(self, copies: int, frozen: bool = False) -> Environment:
         env = self.source.make(copies)
@@ -232,12 +233,12 @@ class Life:
         return replace(acted.rollout, rewards=config.reward_scale * rewards)
 
     def _spent(self, phase: str, since: float) -> None:
-        """Book the time since then on a phase."""
+        """Add the time since then to a phase."""
         self.seconds[phase] += time.perf_counter() - since
 
 
 def upgraded(groups: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
-    """What version 0.1 saved of a life, as this version does; anything else as it is."""
+    """What version 0.1 saved of a life, as this version saves it; anything else unchanged."""
     if "tracker" not in groups:
         return groups
     groups = dict(groups)

@@ -43,11 +43,11 @@ class Mind:
         self.generator = generator
         self.burn_in = burn_in
         self.replay: Replay | None = None
-        """What is stored; nothing if none of it would be drawn."""
+        """What is stored; None if none of it would be drawn."""
         self._step = step
 
     def make_room(self, spec: ReplaySpec, length: int, newest: int) -> None:
-        """Take the memory for replay, if any is drawn, of rollouts of `newest` trajectories."""
+        """Allocate replay for rollouts of `newest` trajectories, if any are drawn from it."""
         if self.config.shares(newest)[1]:
             device = self.generator.device
             self.replay = Replay(self.config.replay_capacity, length, spec, device)
@@ -60,7 +60,7 @@ class Mind:
     def batch(self, rollout: Rollout) -> Rollout | None:
         """The newest trajectories and replayed ones, as the configuration mixes them.
 
-        Nothing until enough is stored.
+        None until enough is stored.
         """
         fresh, replayed = self.config.shares(rollout.actions.shape[1])
         if self.replay is not None and self.replay.size < replayed:
@@ -78,7 +78,7 @@ class Mind:
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on exactly from here, in groups."""
+        """Everything needed to resume exactly from here, in groups."""
         groups: dict[str, Any] = {
             "learner": self.state,
             "generator": {"state": self.generator.get_state()},
@@ -88,7 +88,7 @@ class Mind:
         return groups
 
     def load_state_dict(self, groups: dict[str, dict[str, Tensor]]) -> None:
-        """Go on from the groups of `state_dict`, each flattened.
+        """Resume from the groups that `state_dict` returned, each flattened.
 
         Raises ValueError or KeyError, naming what does not fit.
         """

@@ -1,4 +1,4 @@
-"""Whole episodes: how good a policy is, in environments of its own."""
+"""Whole episodes: how good a policy is, in separate environments."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from discorl.life.acting import choose, policy_step
 from discorl.rollout import TimeStep
 
 MAX_STEPS = 100_000
-"""Of an episode, if nothing else is said."""
+"""Of an episode, by default."""
 
 
 class Policy(Protocol):
     """Chooses actions in B copies of an environment."""
 
     def begin(self, env: Environment, seed: int) -> Any:
-        """What is carried along from the first step on; the seed fixes every random choice."""
+        """What to carry along from the first step on; the seed fixes every random choice."""
         ...
 
     def act(self, step: TimeStep, carried: Any) -> tuple[Tensor, Any]:
@@ -58,7 +58,7 @@ class Evaluation:
     mean_length: float
     episodes: int
     unfinished: int
-    """Episodes still running at the limit, counted with what they had."""
+    """Episodes still running at the limit, counted with what they had so far."""
 
 
 @torch.no_grad()
@@ -71,8 +71,7 @@ def evaluate_policy(
 ) -> Evaluation:
     """Play whole episodes: one in each copy of the environment, and again until there are enough.
 
-    Of every round the first episode of every copy counts and no other, so short ones are not
-    favoured.
+    In every round only the first episode of each copy counts, so that short ones are not favoured.
 
     Args:
       episodes: how many; by default one for each copy.
@@ -80,7 +79,7 @@ def evaluate_policy(
     """
     episodes = episodes or env.num_envs
     rounds = [
-        # Vector environments give their copies the seeds that follow: rounds must not share any.
+        # Vector environments give their copies consecutive seeds: rounds must not share any.
         _play_round(policy, env, seed + number * env.num_envs, max_steps)
         for number in range(-(-episodes // env.num_envs))
     ]

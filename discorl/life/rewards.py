@@ -1,4 +1,4 @@
-"""What is learned from in the place of raw rewards; returns are counted before."""
+"""What is learned from in place of raw rewards; returns are counted before."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _ENTRY = "return"
 class RewardScaler:
     """Divides rewards by the deviation of discounted returns seen so far, if that is above one.
 
-    So a rule that was discovered with returns of about one can be used where there are large
-    ones. Small rewards are left as they are, and no reward changes its sign.
+    So a rule that was discovered with returns of about one can be used where returns are large.
+    Small rewards are left as they are, and no reward changes its sign.
     """
 
     def __init__(self, num_envs: int, device: torch.device | str = "cpu") -> None:
@@ -24,7 +24,7 @@ class RewardScaler:
         self._returns = torch.zeros(num_envs, dtype=torch.float64, device=device)
 
     def scale(self, rewards: Tensor, ended: Tensor) -> Tensor:
-        """Take in the newest rewards [L, B], and where episodes ended, and scale them."""
+        """Take in the newest rewards [L, B] and where episodes ended; returns scaled rewards."""
         returns = []
         for reward, end in zip(rewards.double(), ended, strict=True):
             self._returns = _DISCOUNT * self._returns + reward
@@ -35,11 +35,11 @@ class RewardScaler:
         return (rewards / deviation.clamp(min=1)).clamp(-_LARGEST, _LARGEST).to(rewards.dtype)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns under way, and their moments."""
+        """The running returns, and their moments."""
         return {"returns": self._returns, **self._moments.state_dict()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from what `state_dict` gave."""
+        """Resume from what `state_dict` returned."""
         state = dict(state)
         self._returns = state.pop("returns").to(self._returns.device)
         self._moments.load_state_dict(state)

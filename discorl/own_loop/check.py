@@ -21,7 +21,7 @@ def check_agent(
     """Raise DiscorlError, which says what to do, unless the module can learn by the rule.
 
     Args:
-      agent: a module that returns the rule's heads; `DiscoTrainer` says of which kinds.
+      agent: a module that returns the rule's heads, of any kind that `DiscoTrainer` takes.
       observations: [T, B, ...] as a rollout holds them; a few are enough.
       rule: a name, a file or a rule.
     """

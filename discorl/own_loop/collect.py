@@ -36,21 +36,21 @@ def collect_rollout(
 ) -> tuple[Rollout, Any, State]:
     """Store `rollout_length` steps of B environments, with actions drawn from the policy.
 
-    The last one holds the observation to bootstrap from; the action stored beside it is not taken,
-    and the next rollout begins with it. So `rollout_length - 1` steps are taken, and as many
-    transitions are stored.
+    The last one holds the observation to bootstrap from; the action stored with it is not taken,
+    and the next rollout begins with that observation. So `rollout_length - 1` steps are taken, and
+    as many transitions are stored.
 
     Args:
       agent: a module as `DiscoTrainer` takes it.
       step_fn: `step_fn(actions [B]) -> (obs [B, ...], rewards [B], dones [B])`, arrays or tensors.
         Where an episode is done, `obs` is the first observation of the next one. Actions come as
-        a tensor if `obs` is one, else as an array. A discorl environment may stand here too; it
-        also tells of episodes that were cut off by a time limit. Wrap a Gymnasium vector
-        environment once: `GymnasiumEnvironment(vector_env, "name")`.
+        a tensor if `obs` is one, else as an array. Or a discorl environment, which also reports
+        episodes that were cut off by a time limit. Wrap a Gymnasium vector environment once:
+        `GymnasiumEnvironment(vector_env, "name")`.
       obs: what to act on first: the `obs` of the last call, or of your environment's reset; for a
         discorl environment the time step of its `reset`.
-      state: what a module with `forward_step` carries along, and zeroed where episodes end; other
-        modules take None.
+      state: what a module with `forward_step` carries along, zeroed where episodes end; None for
+        other modules.
       device: of the rollout; by default the agent's.
       generator: draws the actions; by default PyTorch's own.
 
@@ -68,14 +68,14 @@ def collect_rollout(
         raise DiscorlError(f"rollout_length: expected at least 2, got {rollout_length}")
     actor = _Actor(module, state, getattr(step_fn, "num_actions", None))
     steps = _Steps(_stepper(step_fn, obs, reader), obs, reader, actor, rollout_length - 1)
-    # `act` asks nothing of an environment but its step.
+    # `act` needs nothing from an environment but its step.
     env = cast(Environment, steps)
     rollout = act(actor, {}, env, steps.step_now, rollout_length, cast(Any, generator)).rollout
     return rollout.to(parameter.dtype), steps.obs, steps.state
 
 
 class _Reader:
-    """From what an environment hands out to what is stored."""
+    """From what an environment returns to what is stored."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype, flat: bool) -> None:
         self.device = device
@@ -84,7 +84,7 @@ class _Reader:
         """Modules in disco-torch's style read observations as [B, N] floats."""
 
     def observation(self, given: Any) -> Observation:
-        """Copies: environments may write the next observation over this one."""
+        """A copy: environments may overwrite this observation with the next."""
         if isinstance(given, Mapping):
             return {str(name): self._leaf(leaf) for name, leaf in given.items()}
         return self._leaf(given)
@@ -121,14 +121,14 @@ class _Reader:
         )
 
     def first(self, obs: Any) -> TimeStep:
-        """Of an observation that nothing is known to have come with."""
+        """The time step of an observation that comes with nothing else."""
         observation = self.observation(obs)
         reward = torch.zeros(batch_size(observation), dtype=self.dtype, device=self.device)
         return TimeStep(observation, reward, torch.zeros_like(reward, dtype=torch.bool))
 
 
 class _Actor(ModuleAgent):
-    """The module as it acts: by itself, with its own parameters and what it carries along."""
+    """The module as it acts: with its own parameters and what it carries along."""
 
     def __init__(self, module: nn.Module, state: Any, num_actions: int | None) -> None:
         super().__init__(module, HeadSpec({}))
@@ -166,8 +166,8 @@ class _Actor(ModuleAgent):
 class _Steps:
     """An environment for `act` that takes one step fewer than it is asked for.
 
-    `act` steps behind every stored observation. Behind the last one nothing is done, so that the
-    next rollout can begin with it.
+    `act` takes a step after every stored observation. After the last one nothing is done, so that
+    the next rollout can begin with it.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class _Steps:
 def _stepper(
     step_fn: StepFunction | Environment, obs: Any, reader: _Reader
 ) -> Callable[[Tensor], tuple[Any, TimeStep]]:
-    """Actions [B] to what the environment handed out, and the same as it is stored."""
+    """Actions [B] to what the environment returned, and the same as it is stored."""
     if hasattr(step_fn, "single_action_space"):
         raise DiscorlError(
             "step_fn: wrap a Gymnasium vector environment once, before the loop: "

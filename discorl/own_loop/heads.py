@@ -1,4 +1,4 @@
-"""The heads that a rule asks for, as a module to put behind a torso of your own."""
+"""The heads that a rule asks for, as a module to put on a torso of your own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from discorl.library.catalogue import DEFAULT_RULE, rule_heads
 from discorl.rules.base import UpdateRule
 
 NEWBORN = NetworkConfig(value_width=1.0, action_head_std=0.001)
-"""A newborn agent that is sure that nothing is worth anything learns faster."""
+"""An agent that is born sure that nothing is worth anything learns faster."""
 
 
 class DiscoHeads(nn.Module):
@@ -25,11 +25,11 @@ class DiscoHeads(nn.Module):
 
     Args:
       feature_size: F.
-      rule: whose heads; a name, a file or a rule.
-      config: sizes of the model and initial deviations; what it says of torsos is not read. The
+      rule: whose heads to build: a name, a file or a rule.
+      config: sizes of the model and initial deviations; its torso settings are ignored. The
         default starts values as a narrow bell around zero.
 
-    Initial weights follow `torch.manual_seed`, as those of other modules do.
+    Initial weights follow `torch.manual_seed`, like those of other modules.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class DiscoHeads(nn.Module):
 
 
 class Features(nn.Module):
-    """A torso that hands on what it gets."""
+    """A torso that passes on its input."""
 
     def __init__(self, output_size: int) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Features(nn.Module):
 
 
 def register(module: nn.Module, path: str, tensor: Tensor) -> None:
-    """Make `tensor` the parameter `a.b.c` of the module, with modules `a` and `a.b` on the way."""
+    """Make `tensor` the parameter `a.b.c` of the module, adding modules `a` and `a.b` if needed."""
     *parents, name = path.split(".")
     for parent in parents:
         if parent not in module._modules:

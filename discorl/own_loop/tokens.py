@@ -21,24 +21,24 @@ def token_rollout(
     """Sequences as trajectories of one episode each: [L, B] with L = S + 1 stored steps.
 
     The observation of step t is the token before token t, the action is token t, and the episode
-    ends with the last token. The step stored behind it is the beginning of another sequence that
+    ends with the last token. The step stored after it is the beginning of another sequence that
     nobody wrote: nothing is bootstrapped from it.
 
     Args:
       tokens: [B, S] integers, as they were sampled; the actions.
       rewards: [B, S]; each belongs to its token.
       logits: [B, S, A]: the policy that each token was drawn from.
-      start: the token that stands before the first one.
+      start: the token that comes before the first one.
       prompt: [B, P] integers, the same for all steps of a sequence. Then observations are a
         dictionary of `token` [L, B] and `prompt` [L, B, P]: the prompt is read at every step and
-        is no action of any.
-      lengths: [B] integers from 1 to S: how many tokens there are in each sequence; what is
-        behind them is not read. Those steps are marked by `Rollout.final`: they are in no loss
+        is never an action.
+      lengths: [B] integers from 1 to S: how many tokens there are in each sequence; what comes
+        after them is not read. Those steps are marked by `Rollout.final`: they are in no loss
         and no return. But a discovered rule also averages over all steps of a batch, and there
-        each counts as an advantage of zero; where lengths differ much, keep alike ones together.
-      candidates: [B, S, A] tokens that were to choose from in each step, for `TopKHeads`. Then
-        the action is a token's rank among them, and observations are a dictionary with
-        `candidates` [L, B, A] besides `token`.
+        each counts as an advantage of zero; if lengths differ much, keep similar ones together.
+      candidates: [B, S, A] tokens to choose from in each step, for `TopKHeads`. Then the action
+        is a token's rank among them, and observations are a dictionary with `candidates`
+        [L, B, A] besides `token`.
     """
     _check(tokens, rewards, logits)
     _check_extras(tokens, prompt, lengths)
@@ -79,7 +79,7 @@ def _later(values: Tensor) -> Tensor:
 
 
 def _ranks(tokens: Tensor, candidates: Tensor, logits: Tensor, over: Tensor) -> Tensor:
-    """[B, S]: the place of each token among its candidates [B, S, A], as far as sequences go."""
+    """[B, S]: the rank of each token among its candidates [B, S, A], as far as sequences go."""
     if candidates.shape != logits.shape:
         raise DiscorlError(
             f"candidates: expected {list(logits.shape)}, one for each logit, got "

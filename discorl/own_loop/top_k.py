@@ -1,4 +1,4 @@
-"""Heads for a few candidates out of many actions: vocabularies, where heads for all are too many.
+"""Heads for a few candidates out of many actions, such as a vocabulary too large for all.
 
 At each step k candidates are chosen before the agent acts, and an action is a rank among them.
 They are part of the observation, so learning reads the same ones, whatever the agent would
@@ -21,7 +21,7 @@ from discorl.own_loop.heads import NEWBORN, Features, register
 from discorl.rules.base import UpdateRule
 
 _REPLACED = ("head.logits.weight", "head.logits.bias", "model.action")
-"""Parameters of `Network` with a row for each action; here the embeddings stand for them."""
+"""Parameters of `Network` with a row for each action; here embeddings replace them."""
 
 
 def top_k_candidates(logits: Tensor, k: int, taken: Tensor | None = None) -> Tensor:
@@ -50,20 +50,20 @@ def top_k_candidates(logits: Tensor, k: int, taken: Tensor | None = None) -> Ten
 class TopKHeads(nn.Module):
     """Features [..., F] and candidates [..., k] to every head of a rule, with A = k.
 
-    Each token has an embedding [F], which stands where `DiscoHeads` has a one-hot action: its
-    product with a query made of the features is the token's logit, and the model of the actions
-    is stepped with it. So what is learned of a token holds at whatever rank it comes, and memory
-    grows with k, not with the vocabulary. `aux_pi` alone speaks of ranks: of the policy over the
-    candidates of the next step.
+    Each token has an embedding [F], in place of `DiscoHeads`' one-hot action: its product with a
+    query made of the features is the token's logit, and the model of the actions is stepped with
+    it. So what is learned about a token holds at whatever rank it comes, and memory grows with k,
+    not with the vocabulary. Only `aux_pi` is about ranks: it is the policy over the candidates of
+    the next step.
 
     Args:
       feature_size: F.
       vocabulary: V, how many tokens there are.
       k: candidates in each step.
-      rule: whose heads; a name, a file or a rule.
+      rule: whose heads to build: a name, a file or a rule.
       config: as for `DiscoHeads`.
 
-    Initial weights follow `torch.manual_seed`, as those of other modules do.
+    Initial weights follow `torch.manual_seed`, like those of other modules.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class TopKHeads(nn.Module):
         for name, tensor in self._network.init(generator).items():
             if name not in _REPLACED:
                 register(self, name, tensor.clone())
-        # Rows of length one, as one-hot actions are.
+        # Rows of length one, like one-hot actions.
         self.embedding = nn.Embedding(vocabulary, feature_size)
         _redraw(self.embedding, feature_size**-0.5, generator)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
@@ -110,7 +110,7 @@ class TopKHeads(nn.Module):
         return {"logits": logits + self.bias[candidates]} | outputs.state | outputs.action
 
     def vocabulary_logits(self, features: Tensor) -> Tensor:
-        """The logits of all tokens [..., V], to choose candidates by."""
+        """The logits of all tokens [..., V], to choose candidates from."""
         return nn.functional.linear(self.query(features), self.embedding.weight, self.bias)
 
     def extra_repr(self) -> str:
@@ -120,7 +120,7 @@ class TopKHeads(nn.Module):
 
 
 class _CandidateNetwork(Network):
-    """A network but for its policy; its `model.action` may differ from step to step."""
+    """A network without its policy head; its `model.action` may differ from step to step."""
 
     def _state_heads(self, params: Params, features: Tensor) -> dict[str, Tensor]:
         return {

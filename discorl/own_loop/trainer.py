@@ -26,7 +26,7 @@ from discorl.tree import flatten, split_groups, tree_map
 
 
 class DiscoTrainer:
-    """Learns from the rollouts of your loop; the module's own parameters are what changes.
+    """Learns from your loop's rollouts, and changes the module's own parameters.
 
     Args:
       agent: a module whose forward maps observations [..., *shape] to a dictionary of the heads
@@ -35,14 +35,14 @@ class DiscoTrainer:
         and `forward_step(observations, state)`. Frozen parameters stay as they are.
       rule: a name, a file or a rule.
       lr: the learning rate.
-      device: where to learn; the agent must be there. By default where it is.
+      device: where to learn; the agent must be there. By default, wherever it is.
       batch_size: trajectories in an update, drawn from replay. None learns from the newest
         rollout and keeps no replay.
       replay_capacity: trajectories that are kept.
       replay_ratio: updates for each rollout.
       learn_first_steps: whether an episode's first step counts in the loss; as published it does
         not.
-      weights_path: another word for a rule's file, in place of `rule`.
+      weights_path: a rule's file, in place of `rule`.
       seed: of the draws from replay.
     """
 
@@ -62,13 +62,13 @@ class DiscoTrainer:
     ) -> None:
         _check_settings(lr, batch_size, replay_capacity, replay_ratio)
         self.agent = agent
-        # A compiled module acts; what was compiled learns, as its parameters are swapped there.
+        # A compiled module acts; its original learns, because there parameters can be swapped.
         self._module = original_module(require_module(agent))
         check_parameters(self._module, None if device is None else _canonical(device))
         example = next(iter(trainable(self._module).values()))
         self.device, self._dtype = example.device, example.dtype
         learner = Learner(
-            # How many actions there are is known with the first rollout.
+            # The number of actions is known with the first rollout.
             agent=module_agent(self._module, HeadSpec({})),
             rule=_prepare_rule(weights_path or rule, self._dtype, self.device),
             optimiser=ClippedAdam(Schedule(lr)),
@@ -91,26 +91,26 @@ class DiscoTrainer:
 
     @property
     def state(self) -> LearnerState:
-        """What the module knows, and what the rule and the optimiser remember of it."""
+        """What the module knows, and what the rule and the optimiser remember about it."""
         return self._mind.state
 
     @property
     def replay(self) -> Replay | None:
-        """Made with the first rollout, which says how much room it takes."""
+        """Made with the first rollout, which tells how much room it takes."""
         return self._mind.replay
 
     @property
     def generator(self) -> torch.Generator:
-        """Draws from replay. If it draws the actions too, a state holds all that is random."""
+        """Draws from replay. If it draws the actions too, `state_dict` holds all randomness."""
         return self._mind.generator
 
     def step(self, rollout: Rollout) -> Metrics:
         """Store a rollout, and learn `replay_ratio` times.
 
         Returns:
-          Metrics of the last update: 0-dim tensors on the agent's device, which wait for nothing
-          until they are read. Until `batch_size` trajectories are stored nothing is learned, and
-          `total_loss`, which alone is there then, is not a number.
+          Metrics of the last update: 0-dim tensors on the agent's device, so nothing waits until
+          they are read. Until `batch_size` trajectories are stored nothing is learned, and
+          `total_loss`, the only metric then, is not a number.
         """
         kind = self.device.type
         autocast = None
@@ -126,12 +126,12 @@ class DiscoTrainer:
                 if batch is not None:
                     metrics = self._update(batch)
         if autocast is not None:
-            # It holds the parameters rounded as they were before.
+            # It holds rounded parameters from before the update.
             torch.clear_autocast_cache()
         return metrics
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All of it: parameters, optimiser, the rule's memory, replay, draws and counts.
+        """Everything: parameters, optimiser, the rule's memory, replay, draws and counts.
 
         Tensors by name, copied: for `torch.save` or safetensors.
         """
@@ -142,7 +142,7 @@ class DiscoTrainer:
         return {name: _copy(tensor) for name, tensor in flatten(groups).items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on exactly from what `state_dict` gave; the module's parameters are overwritten."""
+        """Resume exactly from what `state_dict` returned; overwrites the module's parameters."""
         groups = split_groups({name: _copy(tensor) for name, tensor in state.items()})
         before = self._mind.state, self._mind.replay
         try:
@@ -165,7 +165,7 @@ class DiscoTrainer:
         return {name: p.detach() for name, p in trainable(self._module).items()}
 
     def _adopt(self) -> None:
-        """Put the learned parameters into the module, and go on from those."""
+        """Put the learned parameters into the module, and continue from those."""
         with torch.no_grad():
             for name, p in trainable(self._module).items():
                 p.copy_(self.state.params[name])
@@ -173,7 +173,7 @@ class DiscoTrainer:
 
     def _update(self, batch: Rollout) -> Metrics:
         if isinstance(self.learner.agent, SequenceModuleAgent):
-            # Empty but there: then the agent is told where episodes begin.
+            # Empty but present, so that the agent is told where episodes begin.
             batch = replace(batch, memory={})
         self._mind.state = replace(self.state, params=self._current())
         metrics = self._mind.learn(batch)
@@ -182,7 +182,7 @@ class DiscoTrainer:
         return metrics
 
     def _receive(self, rollout: Rollout) -> Rollout:
-        """Check what came, and store it."""
+        """Check a rollout and store it."""
         if not isinstance(rollout, Rollout):
             raise DiscorlError(
                 f"rollout: expected a discorl.Rollout, as discorl.collect_rollout gives it, got "

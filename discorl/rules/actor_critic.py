@@ -49,21 +49,21 @@ class ActorCritic(HandWritten):
     """V-trace actor-critic; the defaults are the published baseline's."""
 
     categorical_value: bool = True
-    """A distribution over `num_bins` values, or one number."""
+    """Whether the value is a distribution over `num_bins` values, or one number."""
     num_bins: Annotated[int, Range(2)] = 601
     """Bins of that distribution."""
     max_abs_value: Positive = 300.0
     """Range of those bins, on the squashed scale if values are squashed."""
     nonlinear_value: bool = True
-    """The value head speaks in `signed_hyperbolic` of the value."""
+    """Whether the value head stands for `signed_hyperbolic` of the value."""
     normalize_advantage: bool = False
     """Shift and scale advantages by their moving averages."""
     normalize_td: bool = False
-    """Only with a scalar value: the target `v + td` must stay a value."""
+    """Scale TD errors too; only with a scalar value, as the target `v + td` must stay a value."""
     discount: Share = 0.997
-    """What a reward is worth one step later."""
+    """What a reward is worth if it comes one step later."""
     vtrace_lambda: Share = 0.95
-    """V-trace's decay of traces: 0 looks one step ahead, 1 as far as the rollout goes."""
+    """V-trace's trace decay: 0 looks one step ahead, 1 as far as the rollout goes."""
     pg_cost: NotNegative = 1.0
     """Weight of the policy gradient."""
     value_cost: NotNegative = 0.5
@@ -71,7 +71,7 @@ class ActorCritic(HandWritten):
     entropy_cost: NotNegative = 0.2
     """Weight of the entropy bonus."""
     moving_average_decay: Share = 0.99
-    """How slowly the moving averages of advantages and TD errors follow."""
+    """Decay of the moving averages of advantages and TD errors."""
 
     name = "actor_critic"
 

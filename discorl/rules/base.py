@@ -1,4 +1,4 @@
-"""What a rule must answer. It knows no environment and no network.
+"""What a rule must provide. It knows neither environments nor networks.
 
 docs/symbols.md has the symbols of the equations and their names here.
 """
@@ -62,7 +62,7 @@ class UpdateRule(Protocol):
         ...
 
     def heads(self, num_actions: int) -> HeadSpec:
-        """The heads an agent with so many actions must have."""
+        """The heads an agent with this many actions must have."""
         ...
 
     def initial_state(self, dtype: torch.dtype, device: torch.device | str) -> Any:
@@ -81,7 +81,7 @@ class UpdateRule(Protocol):
 
         Args:
           outputs: the agent on T + 1 steps.
-          target_outputs: the same with the target parameters; None where
+          target_outputs: the same with the target parameters; None if
             `target_params_decay` is None.
           transitions: T steps of experience.
           state: from `initial_state` or the last call.
@@ -99,7 +99,7 @@ class UpdateRule(Protocol):
 
 
 class HandWritten:
-    """What rules that are code answer alike.
+    """What all rules that are code have in common.
 
     Subclass it as a frozen dataclass whose fields are the rule's settings.
     """

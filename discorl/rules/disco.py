@@ -44,9 +44,9 @@ class DiscoConfig:
     max_abs_value: Positive = 300.0
     """Range of those bins, on the squashed scale."""
     discount: Share = 0.997
-    """What a reward is worth one step later."""
+    """What a reward is worth if it comes one step later."""
     retrace_lambda: Share = 0.95
-    """Retrace's decay of traces."""
+    """Retrace's trace decay."""
     policy_cost: NotNegative = 1.0
     """Weight of the divergence from the policy's target."""
     y_cost: NotNegative = 1.0
@@ -60,7 +60,7 @@ class DiscoConfig:
     target_params_decay: Share = 0.9
     """How slowly target parameters follow the agent's."""
     moving_average_decay: Share = 0.99
-    """How slowly the moving averages of advantages and TD errors follow."""
+    """Decay of the moving averages of advantages and TD errors."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -68,7 +68,7 @@ class DiscoConfig:
 
 @dataclass(frozen=True)
 class DiscoState:
-    """What the rule remembers of one agent."""
+    """What the rule remembers about one agent."""
 
     rnn: MetaRNNState
     advantage: MovingAverage
@@ -138,7 +138,7 @@ class DiscoRule:
         )
 
     def configured(self, **settings: Any) -> DiscoRule:
-        """The same rule with other settings, which its provenance then tells."""
+        """The same rule with other settings, which its provenance then lists."""
         told = ", ".join(f"{name}={value}" for name, value in settings.items())
         provenance = self.provenance | {"changed_settings": told}
         return replace(self, config=replace(self.config, **settings), provenance=provenance)
@@ -349,7 +349,7 @@ def disco_heads(config: DiscoConfig, num_actions: int) -> HeadSpec:
 
 
 def check_params(params: dict[str, Tensor], sizes: MetaNetworkSizes) -> None:
-    """Raise ValueError, naming the tensor, unless all are there in their shapes."""
+    """Raise ValueError, naming the tensor, unless all are there in the right shapes."""
     shapes = sizes.shapes()
     for name, shape in shapes.items():
         if name not in params:

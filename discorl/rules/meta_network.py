@@ -24,7 +24,7 @@ from discorl.values.transforms import signed_log
 _SCALARS = 9
 """Inputs per step that are not embeddings."""
 _PREDICTION_EMBEDDINGS = 14
-"""How often an embedding of y or z, online or target, enters the per-step inputs."""
+"""How many times an embedding of y or z, online or target, enters the per-step inputs."""
 _ACTION_SCALARS = 7
 """Inputs per action that are not embeddings of z; those are two."""
 _Pair = Annotated[tuple[int, int], Range(1)]
@@ -37,17 +37,17 @@ class MetaNetworkSizes:
     predictions: Count = 600
     """P: bins of the agent's y and z."""
     hidden: Count = 256
-    """Trajectory LSTM."""
+    """Units of the trajectory LSTM."""
     prediction_embedding: _Pair = (16, 1)
     """Trajectory net: hidden and output units of the nets that embed y and z."""
     policy_channels: _Pair = (16, 2)
-    """Trajectory net: the two mean-field blocks that embed each action."""
+    """Trajectory net: channels of the two mean-field blocks that embed each action."""
     policy_target_channels: Count = 16
-    """The mean-field block before the policy target."""
+    """Channels of the mean-field block before the policy target."""
     meta_hidden: Count = 128
-    """Meta-RNN."""
+    """Units of the meta-RNN."""
     meta_embedding: Count = 16
-    """The meta-RNN's input."""
+    """Units of the meta-RNN's input."""
     meta_prediction_embedding: _Pair = (16, 1)
     """As `prediction_embedding`, for the meta-RNN's own nets."""
     meta_policy_channels: _Pair = (16, 2)
@@ -112,8 +112,8 @@ _INITIAL_STD = {
     "gate": 1.0,
 }
 _ALIVE = ("action_net.1", "meta.action_net.1")
-"""Layers of a few ReLUs through which all that is known of an action goes. They start with biases
-of one: with the published zeros, some random rules cannot tell actions apart and never learn to."""
+"""Layers of a few ReLUs that all knowledge of an action passes through. They start with biases of
+one: with the published zeros, some random rules cannot tell actions apart and never learn to."""
 
 
 def initial_params(sizes: MetaNetworkSizes, generator: torch.Generator) -> dict[str, Tensor]:
@@ -129,9 +129,9 @@ def initial_params(sizes: MetaNetworkSizes, generator: torch.Generator) -> dict[
 
 @dataclass(frozen=True)
 class MetaInputs:
-    """What the network is told. T + 1 steps of what the agent thinks, T of what happened.
+    """What the network reads: T + 1 steps of what the agent thinks, T of what happened.
 
-    Only `y`, `z` and their target twins carry gradient.
+    Only `y`, `z` and their target counterparts carry gradient.
     """
 
     policy: Tensor
@@ -172,7 +172,7 @@ class MetaInputs:
 
 @dataclass(frozen=True)
 class MetaOutputs:
-    """What the network answers, for T transitions."""
+    """What the network returns, for T transitions."""
 
     policy: Tensor
     """[T, B, A] logits of the policy target."""
@@ -262,7 +262,7 @@ def _step_scalars(inputs: MetaInputs) -> Tensor:
 
 
 def _action_scalars(inputs: MetaInputs) -> tuple[Tensor, Tensor]:
-    """What is known of each action, before and after z's embeddings: [T, B, A, 3], [.., 4]."""
+    """What is known about each action, before and after z's embeddings: [T, B, A, 3], [.., 4]."""
     num_actions = inputs.policy.shape[-1]
     one_hot = torch.nn.functional.one_hot(inputs.actions.long(), num_actions)
     before = [inputs.policy[:-1], inputs.behaviour_policy, inputs.target_policy]
@@ -300,7 +300,7 @@ def _step_inputs(
     target_z: Tensor,
     actions: Tensor,
 ) -> Tensor:
-    """[T, B, I]: everything known of a step, in published order."""
+    """[T, B, I]: everything known about a step, in published order."""
     parts = [scalars, y[:-1], y[1:], target_y[:-1], target_y[1:]]
     for embedding in (z, target_z):
         mean = (embedding * inputs.policy.unsqueeze(-1)).sum(dim=2)

@@ -1,1 +1,1 @@
-"""Run folders: configuration, metrics, checkpoints, plots. Nothing here knows of learning."""
+"""Run folders: configuration, metrics, checkpoints, plots. Nothing here knows about learning."""

@@ -60,7 +60,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
 
 
 def load_latest(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole; damaged ones are passed over with a warning."""
+    """The newest checkpoint that is intact; damaged ones are skipped with a warning."""
     for path in reversed(list_checkpoints(folder)):
         try:
             return read_checkpoint(path)
@@ -79,7 +79,7 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
     try:
         save_file(tensors, folder / _STATE)
     except SafetensorError as error:
-        # It reports a full disk as text; the JSON below would meet the same disk.
+        # It reports a full disk as text; the JSON below would hit the same disk.
         if "No space left" in str(error) or "os error 28" in str(error):
             raise OSError(28, "No space left on device") from error
         raise OSError(5, str(error)) from error
@@ -95,7 +95,7 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in a folder; DiscorlError if it is missing or damaged."""
+    """The checkpoint in a folder; raises DiscorlError if it is missing or damaged."""
     meta = read_json(path / _META)
     try:
         step, sha256, values = meta["step"], meta["sha256"], meta["values"]
@@ -105,7 +105,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     if not intact:
         raise DiscorlError(f"checkpoint {path} is damaged: {_STATE} is not what was written")
     try:
-        # Copied, because a file's tensors lie at any address, and kernels round differently by
+        # Copied, because a file's tensors may lie at any address, and rounding depends on
         # alignment: a resumed run would drift from one that never stopped.
         tensors = {name: t.clone() for name, t in load_file(path / _STATE).items()}
         return Checkpoint(step, tensors, values)
@@ -119,6 +119,6 @@ def _digest(path: Path) -> str:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """What a killed process was writing."""
+    """Remove what a killed process was writing."""
     for leftover in folder.glob(".tmp_*"):
         shutil.rmtree(leftover, ignore_errors=True)

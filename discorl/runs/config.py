@@ -1,4 +1,4 @@
-"""What every kind of run is told besides its work."""
+"""Settings that every kind of run has, whatever it does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RunConfig:
     checkpoint_every: Count = 100
     """Steps between checkpoints."""
     keep_checkpoints: Count = 2
-    """How many of the newest checkpoints stay."""
+    """How many of the newest checkpoints are kept."""
     wandb: bool = False
     """Log to Weights & Biases too."""
 

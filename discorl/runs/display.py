@@ -28,7 +28,7 @@ class Display(Observer, Protocol):
 
 
 def make_display(console: Console, shown: dict[str, str]) -> Display:
-    """The display that fits where the console writes to.
+    """The display that suits where the console writes to.
 
     Args:
       shown: metric -> label, in the order of the table; plain lines show the first three.
@@ -39,7 +39,7 @@ def make_display(console: Console, shown: dict[str, str]) -> Display:
 
 @contextmanager
 def shown_in_python(progress: bool | None, shown: dict[str, str]) -> Iterator[Observer | None]:
-    """What shows a run that was started from Python.
+    """What shows a run that was started from Python, if anything.
 
     Args:
       progress: whether to show it; by default in a terminal or a notebook.
@@ -61,7 +61,7 @@ def watch(
     work: Callable[[Observer], dict[str, Any]],
     console: Console,
 ) -> tuple[int, dict[str, Any]]:
-    """Show a run while it works; its exit code, and its result if it came to its end."""
+    """Show a run while it works; returns its exit code, and its result if it finished."""
     try:
         with make_display(console, shown) as display:
             return 0, work(display)

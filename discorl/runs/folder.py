@@ -16,7 +16,7 @@ CHECKPOINTS = "checkpoints"
 
 
 def refuse_existing(folder: Path, command: str) -> None:
-    """Raise DiscorlError if the folder holds a run already; `command` is what made it."""
+    """Raise DiscorlError if the folder already holds a run; `command` is what made it."""
     if (folder / CONFIG_FILE).exists():
         raise DiscorlError(
             f"{folder} already holds a run: resume it with `discorl {command} --resume "
@@ -46,5 +46,5 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def file_name(text: str) -> str:
-    """The text with nothing in it that a file's name should not hold."""
+    """The text with underscores for whatever a file name should not hold."""
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in text)

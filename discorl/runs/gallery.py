@@ -15,7 +15,7 @@ from discorl.runs.plots import pyplot, save_figure
 
 _FRAMES = 6
 _EPISODES = 150
-"""So many are played, and the one where most happens is drawn."""
+"""This many are played, and the one where most happens is drawn."""
 _WIDTH = 1.3
 """Of a frame, in inches."""
 _TITLE = 0.45
@@ -29,9 +29,9 @@ _COLOURS = (
     (0.93, 0.69, 0.13),
     (0.55, 0.36, 0.65),
 )
-"""One for each channel of a board, again and again."""
+"""One for each channel of a board, over and over."""
 _DRAWN = {"bandit": "bandit:contexts=3,delay=3"}
-"""Games that show more with other settings than their defaults."""
+"""Games that show more with settings other than their defaults."""
 
 
 @dataclass(frozen=True)

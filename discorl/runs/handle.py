@@ -13,14 +13,14 @@ from discorl.runs.metrics import read_metrics
 
 
 class RunFolder(Mapping[str, Any]):
-    """What a run has written so far; `run["seconds"]` and the like are of its `result.json`."""
+    """What a run has written so far; `run["seconds"]` and the like read its `result.json`."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
     @property
     def result(self) -> dict[str, Any]:
-        """What `result.json` holds; empty before the run has come to its end."""
+        """What `result.json` holds; empty until the run has finished."""
         path = self.folder / RESULT_FILE
         values = read_json(path) if path.exists() else {}
         if not isinstance(values, dict):

@@ -1,4 +1,4 @@
-"""Metrics of a run: one JSON object a line, and TensorBoard beside it; W&B if asked for."""
+"""Metrics of a run: one JSON object per line, and TensorBoard beside it; W&B if asked for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MetricsWriter:
     def __init__(
         self, folder: Path, start_step: int = 0, wandb: bool = False, config: Any = None
     ) -> None:
-        """Records after `start_step`, of a run that was cut off, are dropped."""
+        """Drop records after `start_step`, left by a run that was cut off."""
         from torch.utils.tensorboard import SummaryWriter
 
         self._path = folder / METRICS_FILE

@@ -20,7 +20,7 @@ _HOUSEKEEPING = {"seed", "steps", "meta_steps", "eval_episodes", "compile"} | se
 )
 """Settings in which runs of one experiment may differ."""
 _DIFFERENCES = 2
-"""So many differing settings are named in the legend."""
+"""How many differing settings the legend names."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def read_curve(folder: Path, metric: str = EPISODE_RETURN) -> Curve:
 
 
 def plot_curves(curves: list[Curve], path: Path, metric: str = EPISODE_RETURN) -> None:
-    """One line an experiment: the mean over its seeds, and a band from least to greatest."""
+    """One line per experiment: the mean over its seeds, and a band from lowest to highest."""
     plt = pyplot()
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     for label, group in _experiments(curves).items():
@@ -61,7 +61,7 @@ def plot_curves(curves: list[Curve], path: Path, metric: str = EPISODE_RETURN) -
 
 
 def pyplot() -> Any:
-    """Matplotlib's, drawing to files; it is slow to import, so only what draws asks for it."""
+    """Matplotlib's, drawing to files; it is slow to import, so only drawing imports it."""
     import matplotlib
 
     matplotlib.use("agg")

@@ -1,4 +1,4 @@
-"""A run as a person meets it: what it shows, who is told, and how it is stopped."""
+"""A run as a person sees it: what it shows, who is told, and how it is stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, at a record of its metrics."""
+    """How far a run has come, at a record of its metrics."""
 
     step: int
     steps: int
@@ -43,7 +43,7 @@ Callback = Callable[[Progress], bool | None]
 
 
 def seen_enough(callbacks: Sequence[Callback], progress: Progress) -> bool:
-    """Tell every callback; whether one of them ends the run."""
+    """Tell every callback; returns whether one of them ends the run."""
     answers = [callback(progress) for callback in callbacks]
     return any(answers)
 
@@ -60,7 +60,7 @@ class Observer(Protocol):
         ...
 
     def message(self, text: str) -> None:
-        """Something takes a while, or came out."""
+        """Something takes a while, or has a result."""
         ...
 
 

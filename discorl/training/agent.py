@@ -1,4 +1,4 @@
-"""An agent that has learned: it loads, acts and is saved, without replay, rule or environment."""
+"""A trained agent: it is loaded, acts and is saved without replay, rule or environment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FORMAT, _VERSION = "discorl-agent", "1"
 
 @dataclass(frozen=True)
 class Blueprint:
-    """All that it takes to build an agent's network and to talk to it."""
+    """Everything it takes to build an agent's network and to talk to it."""
 
     network: NetworkConfig
     heads: HeadSpec
@@ -51,7 +51,7 @@ class Blueprint:
     action_space: gymnasium.Space[Any]
     discretize_actions: int = 0
     own_network: bool = False
-    """The network is a module that somebody brought, and must bring again."""
+    """Whether the network is a module of the user's own, which must be passed again."""
 
     def build(self, network: nn.Module | None = None) -> Agent:
         """The network, with whatever parameters."""
@@ -78,7 +78,7 @@ class Blueprint:
 
     @classmethod
     def from_json(cls, values: Any) -> Blueprint:
-        """What `to_json` gave; ValueError or KeyError if it is no blueprint."""
+        """From what `to_json` returned; raises ValueError or KeyError for anything else."""
         heads = values["heads"]
         return cls(
             network=change(NetworkConfig(), values["network"]),
@@ -97,9 +97,9 @@ class Blueprint:
 
 @dataclass
 class TrainedAgent:
-    """A policy that reads what its environment shows and gives what it wants to be told.
+    """A policy that reads its environment's observations and returns the actions it takes.
 
-    `act` takes one observation or many, as Gymnasium's spaces have them, and NumPy arrays.
+    `act` takes one observation or many: NumPy arrays, as Gymnasium's spaces define them.
     """
 
     blueprint: Blueprint
@@ -136,14 +136,14 @@ class TrainedAgent:
 
         Args:
           observation: of one environment, or of B: arrays with a leading dimension.
-          state: what the last call gave, for agents that remember; None begins anew.
+          state: what the last call returned, for agents with memory; None starts afresh.
           episode_start: whether the observation begins an episode, one or B booleans: then
             nothing before it is remembered.
-          deterministic: the likeliest action in place of a drawn one.
+          deterministic: take the likeliest action instead of drawing one.
 
         Returns:
-          One action, or an array of B, as the environment takes them; and the state to give with
-          the next call, which is None for agents that remember nothing.
+          One action, or an array of B, as the environment takes them; and the state to pass to
+          the next call, which is None for agents without memory.
         """
         logits, state, single = self._logits(observation, state, episode_start)
         actions = self._writer.write(choose(logits, self._generator, deterministic))
@@ -253,7 +253,7 @@ def assemble_agent(
     info: dict[str, Any],
     network: nn.Module | None = None,
 ) -> TrainedAgent:
-    """An agent from its parts; a DiscorlError says what does not fit."""
+    """An agent from its parts; raises DiscorlError, saying what does not fit."""
     agent = blueprint.build(network)
     try:
         template = agent.init(torch.Generator())
@@ -272,7 +272,7 @@ def assemble_agent(
 
 
 def _space(spec: ObservationSpec) -> gymnasium.Space[Any]:
-    """What an environment without a space of its own shows."""
+    """The space of an environment that has none of its own."""
     if not isinstance(spec, ArraySpec):
         return spaces.Dict({name: _space(entry) for name, entry in spec.items()})
     if spec.dtype == torch.uint8:

@@ -1,4 +1,4 @@
-"""What a training run is told."""
+"""The settings of a training run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class TrainConfig(FlatView):
 
     The defaults are the published ones for discovered rules, which is what `--preset published`
     means; `make_config` gives what `discorl train` runs. Settings have flat names: `num_envs` is
-    that, in `make_config`, in files and on the command line, and `config.num_envs` reads it.
+    called that in `make_config`, in files and on the command line, and `config.num_envs` reads it.
     """
 
     env: str = "catch"
-    """Environment: a name from `discorl envs list` with settings after a colon
+    """Environment: a name from `discorl envs list`, optionally with settings after a colon
     (catch:rows=10,columns=7), a Gymnasium id (CartPole-v1), or module:function."""
     rule: str = DEFAULT_RULE
-    """Update rule: a name from `discorl rules list`, or a rule file, with settings of its own
-    after a colon (actor_critic:entropy_cost=0.01)."""
+    """Update rule: a name from `discorl rules list`, or a rule file, optionally with settings of
+    its own after a colon (actor_critic:entropy_cost=0.01)."""
     steps: Count = 1000
     """Training steps: each is one rollout and, once a batch is stored, an update (or
     --replay-ratio of them)."""
@@ -35,7 +35,7 @@ class TrainConfig(FlatView):
     eval_episodes: Count = 100
     """Episodes of each evaluation, greedy and sampled."""
     compile: bool = False
-    """Compile the learner step: a minute or two at the start, then faster."""
+    """Compile the learner step: takes a minute or two at the start, then runs faster."""
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
@@ -57,5 +57,5 @@ class TrainConfig(FlatView):
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainConfig:
-        """What `to_json` gave, of this version or 0.1; unknown names are an error."""
+        """From what `to_json` returned, in this version or 0.1; unknown names are an error."""
         return change(cls(), values, "training setting")

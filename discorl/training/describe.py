@@ -1,4 +1,4 @@
-"""What training in an environment would be: its shapes, the network, and the settings."""
+"""What training in an environment involves: its shapes, the network, and the settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def describe_environment(spec: str, rule: str, **settings: Any) -> dict[str, Any
     Args:
       spec: an environment, as `make_environment` reads it.
       rule: a name from the library of rules, or a rule file.
-      settings: fields of `TrainConfig`, over the preset's.
+      settings: fields of `TrainConfig`, which override the preset's.
     """
     config = make_config(spec, rule, **settings)
     with closing(make_environment(spec, 1, config=config.life.environment)) as env:

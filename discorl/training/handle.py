@@ -53,8 +53,10 @@ class Run(RunFolder):
 
     Args:
       folder: its folder.
-      env, rule, network: what was handed to `discorl.train` as an object, and cannot be made again
-        from the run's settings.
+      env: what was passed to `discorl.train` as an object, and cannot be made again from the run's
+        settings.
+      rule: likewise.
+      network: likewise.
     """
 
     def __init__(
@@ -84,17 +86,17 @@ class Run(RunFolder):
         callbacks: Sequence[Callback] = (),
         progress: bool | None = None,
     ) -> Run:
-        """Go on from the newest checkpoint, if need be to a new number of steps."""
+        """Resume from the newest checkpoint, optionally to a new number of steps."""
         with shown_in_python(progress, SHOWN) as observer:
             return self._resume(steps, callbacks, observer)
 
     def evaluate(self, episodes: int | None = None, deterministic: bool = False) -> Evaluation:
-        """Play whole episodes with the newest agent, in environments of their own."""
+        """Play whole episodes with the newest agent, in separate environments."""
         with closing(load_trainer(self.folder, given=self._given())) as trainer:
             return trainer.evaluate(deterministic, episodes)
 
     def plot(self, out: str | Path | None = None, metric: str = EPISODE_RETURN) -> Path:
-        """Draw the learning curve; where it is. By default it is the run's own `curve.png`."""
+        """Draw the learning curve, by default in the run's `curve.png`; returns its path."""
         path = self.folder / CURVE_FILE if out is None else Path(out)
         plot_curves([read_curve(self.folder, metric)], path, metric)
         return path
@@ -117,8 +119,8 @@ def load_agent(path: str | Path, network: nn.Module | None = None) -> TrainedAge
     """A trained agent, ready to act.
 
     Args:
-      path: a run folder, whose newest checkpoint counts; or one of its checkpoints; or a file
-        that `TrainedAgent.save` wrote.
+      path: a run folder, for its newest checkpoint; or one of its checkpoints; or a file that
+        `TrainedAgent.save` wrote.
       network: the module, if the agent's network is one of your own.
     """
     path = Path(path)
@@ -144,7 +146,7 @@ def _find_checkpoint(path: Path) -> tuple[Path, Checkpoint]:
     """The run folder, and the checkpoint that is meant."""
     if path.parent.name == CHECKPOINTS:
         return path.parent.parent, read_checkpoint(path)
-    read_config(path)  # Says what is wrong if it is no run.
+    read_config(path)  # Raises if the folder holds no run.
     checkpoint = load_latest(path / CHECKPOINTS)
     if checkpoint is None:
         raise DiscorlError(f"{path} has no whole checkpoint yet")

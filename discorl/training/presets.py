@@ -1,4 +1,4 @@
-"""Settings that were measured to work, by kind of rule and by kind of environment."""
+"""Settings measured to work well, by kind of rule and by kind of environment."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _DISCOVERED: Settings = {
     "action_head_std": 0.001,
     "learn_first_steps": True,
 }
-"""A newborn agent that is sure that nothing is worth anything learns twice as fast: the
-published initialisation makes its first values noise many times larger than the rewards."""
+"""An agent that is born sure that nothing is worth anything learns twice as fast: the published
+initialisation makes its first values noise many times larger than the rewards."""
 
 _SPROUT: Settings = {
     "learning_rate": 0.005,
@@ -54,7 +54,7 @@ _SPROUT: Settings = {
     "learn_first_steps": True,
     "shrink_rewards": True,
 }
-"""As the agents lived that it was discovered with; and rewards on the scale that they had."""
+"""How the agents lived that it was discovered with, and rewards on the scale that they had."""
 
 _PRESETS: dict[tuple[PresetName, bool], Settings] = {
     ("published", True): {},
@@ -68,7 +68,7 @@ _OF_RULE: dict[tuple[PresetName, str], Settings] = {("default", "sprout"): _SPRO
 """(preset, rule) -> the same for rules with settings of their own."""
 
 _SMALL_NETWORK: Settings = {"activate_torso": True, "model_size": 64, "head_hidden": 64}
-"""Half of the published action model: updates cost less, which counts on a CPU."""
+"""Half of the published action model: updates cost less, which matters on a CPU."""
 
 _VECTORS: Settings = {
     **_SMALL_NETWORK,
@@ -86,12 +86,12 @@ _BY_RULE: dict[str, Settings] = {
     "actor_critic": {"learning_rate": 0.005},
     "sprout": {"num_envs": 32, "rollout_length": 16, "steps": 1500},
 }
-"""Over `_VECTORS`: sprout does better with what it was discovered with."""
+"""Overrides `_VECTORS`: sprout does better with what it was discovered with."""
 
 
 @dataclass(frozen=True)
 class EnvironmentPreset:
-    """What differs in a kind of environments from outside, over the rule's own preset."""
+    """What a kind of external environments changes in the rule's own preset."""
 
     pattern: str
     """Matches environments without their settings: `minatar/*`."""
@@ -100,11 +100,16 @@ class EnvironmentPreset:
     settings: Settings
     """For every rule."""
     of_rule: dict[str, Settings] = field(default_factory=dict)
-    """Rule -> settings over these."""
+    """Rule -> settings that override these."""
 
     def matches(self, env: str) -> bool:
         """Whether the preset is for this environment."""
         return fnmatchcase(env.partition(":")[0], self.pattern)
+
+    def for_rule(self, rule: str) -> Settings:
+        """What a rule is trained with, where that differs from its own preset."""
+        name, _ = split_spec(rule)
+        return {**self.settings, **self.of_rule.get(name, {})}
 
 
 ENVIRONMENT_PRESETS = (
@@ -178,11 +183,11 @@ PRESET_SETTINGS = frozenset(
     )
     for name in settings
 )
-"""Every setting that some preset has an opinion on."""
+"""Every setting that some preset sets."""
 
 
 def find_preset(env: str) -> EnvironmentPreset | None:
-    """The preset of an environment from outside; ours have the rule's alone."""
+    """The preset of an external environment; our own have only the rule's."""
     if not is_external(env):
         return None
     return next(preset for preset in ENVIRONMENT_PRESETS if preset.matches(env))
@@ -194,12 +199,12 @@ def make_config(
     preset: PresetName = "default",
     **settings: Any,
 ) -> TrainConfig:
-    """A run's configuration: the preset for rule and environment, the given settings over it."""
+    """A run's configuration: the preset for rule and environment, then the given settings."""
     if preset not in get_args(PresetName):
         raise UnknownNameError("preset", preset, get_args(PresetName))
     name, _ = split_spec(rule)
     values = _OF_RULE.get((preset, name), _PRESETS[preset, is_discovered(rule)])
     of_env = find_preset(env) if preset == "default" else None
     if of_env is not None:
-        values = {**values, **of_env.settings, **of_env.of_rule.get(name, {})}
+        values = {**values, **of_env.for_rule(rule)}
     return TrainConfig.from_json({"env": env, "rule": rule, **values, **settings})

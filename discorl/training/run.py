@@ -51,7 +51,7 @@ from discorl.training.trainer import Trainer
 
 @dataclass(frozen=True)
 class Given:
-    """What a run is handed as objects, which its settings can only name."""
+    """What a run is given as objects, which its settings can only name."""
 
     rule: UpdateRule | None = None
     source: EnvironmentSource | None = None
@@ -65,7 +65,7 @@ def start_run(
     callbacks: Sequence[Callback] = (),
     given: Given | None = None,
 ) -> dict[str, Any]:
-    """Train from the beginning in a new folder and return what `result.json` holds."""
+    """Train from scratch in a new folder and return what `result.json` holds."""
     given = given or Given()
     refuse_existing(folder, "train")
     rule = given.rule or load_rule(config.rule)
@@ -84,10 +84,10 @@ def resume_run(
     callbacks: Sequence[Callback] = (),
     given: Given | None = None,
 ) -> dict[str, Any]:
-    """Resume a run from its newest whole checkpoint, or from its start if it has none.
+    """Resume a run from its newest intact checkpoint, or from its start if it has none.
 
     Args:
-      steps: a new number of steps, to train longer than first meant.
+      steps: a new number of steps, to train longer than first planned.
     """
     config = read_config(folder)
     if steps is not None and steps != config.steps:
@@ -105,7 +105,7 @@ def load_trainer(
     require_checkpoint: bool = True,
     given: Given | None = None,
 ) -> Trainer:
-    """The trainer of a run folder as its newest whole checkpoint left it."""
+    """The trainer of a run folder as its newest intact checkpoint left it."""
     config, given = config or read_config(folder), given or Given()
     rule = given.rule or _run_rule(folder, config)
     trainer = Trainer(config, rule, given.source, given.network)
@@ -156,7 +156,7 @@ class _Run:
             self.writer.close()
 
     def _loop(self, stop: list[int]) -> None:
-        """Log, evaluate and checkpoint on the way."""
+        """Log, evaluate and checkpoint along the way."""
         trainer, run = self.trainer, self.config.run
         enough = False
         while trainer.step < self.config.steps and not enough:
@@ -169,7 +169,7 @@ class _Run:
             if step % run.log_every == 0 or evaluates or last:
                 enough = self._log(evaluates)
             if step % run.checkpoint_every == 0 or last or stop or enough:
-                mean_metrics(trainer.unlogged)  # What is not finite must not be saved.
+                mean_metrics(trainer.unlogged)  # Raises if any is not finite: it must not be saved.
                 self._save()
             if stop:
                 raise Interrupted(stop[0], self.folder, step)
@@ -190,7 +190,7 @@ class _Run:
             ) from error
 
     def _log(self, evaluates: bool) -> bool:
-        """Write a record and tell everybody; whether somebody has seen enough."""
+        """Write a record and report it; returns whether a callback has seen enough."""
         trainer, step = self.trainer, self.trainer.step
         means = mean_metrics(trainer.unlogged)
         trainer.unlogged = []
@@ -214,7 +214,7 @@ class _Run:
         return time.perf_counter(), self.trainer.step, self.trainer.env_steps
 
     def _speed(self) -> dict[str, float]:
-        """Since the last record."""
+        """The speed since the last record."""
         then, step, env_steps = self._mark
         self._mark = self._now()
         seconds = max(self._mark[0] - then, 1e-9)
@@ -255,7 +255,7 @@ class _Run:
 
 
 def mean_metrics(pending: list[tuple[int, Metrics]]) -> dict[str, float]:
-    """Means of the pending metrics; a DiscorlError names the first that is not finite."""
+    """Means of the pending metrics; raises DiscorlError, naming the first that is not finite."""
     if not pending:
         return {}
     names = list(pending[0][1])
@@ -294,7 +294,7 @@ def _episode_record(trainer: Trainer) -> dict[str, float]:
 
 
 def _human_normalized(env: str, trained: float | None, sampled: float) -> dict[str, Any]:
-    """Of the returns that `result.json` names; nothing if it is no game with known scores."""
+    """Scores of the returns in `result.json`; nothing if it is not a game with known scores."""
     if human_normalized(env, sampled) is None:
         return {}
     scores = {"episode_return": trained, "eval_return_sampled": sampled}

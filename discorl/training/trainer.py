@@ -1,4 +1,4 @@
-"""A training run in memory: one life, step by step. Nothing is written here."""
+"""A training run in memory: one life, step by step. No files are written here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Trainer:
     Args:
       config: the run.
       rule: what the agent learns by.
-      source: the environment, if it is not what the configuration names.
+      source: the environment, if it is not the one that the configuration names.
       network: a module to learn, in place of the network that the configuration describes.
     """
 
@@ -71,7 +71,7 @@ class Trainer:
         return metrics
 
     def evaluate(self, greedy: bool, episodes: int | None = None) -> Evaluation:
-        """Play whole episodes on environments of their own; training is not touched."""
+        """Play whole episodes in separate environments; training is not touched."""
         episodes = episodes or self.config.eval_episodes
         return self.life.evaluate(greedy, episodes, EVALUATION_SEED + self.config.seed)
 
@@ -80,7 +80,7 @@ class Trainer:
         self.life.close()
 
     def checkpoint(self) -> Checkpoint:
-        """All that is needed to go on exactly from here."""
+        """Everything needed to resume exactly from here."""
         return Checkpoint(
             step=self.step,
             tensors=flatten(self.life.state_dict()),
@@ -94,10 +94,10 @@ class Trainer:
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Go on exactly from where the checkpoint was made, by this version or 0.1."""
+        """Resume exactly from where the checkpoint was made, by this version or 0.1."""
         groups, values = split_groups(checkpoint.tensors), checkpoint.values
         try:
-            if "recent" in values:  # So did 0.1 keep the newest episodes.
+            if "recent" in values:  # Where 0.1 kept the newest episodes.
                 recent = values["recent"]
                 groups["recent"] = {
                     "returns": torch.tensor([total for total, _ in recent], dtype=torch.float64),

@@ -1,6 +1,6 @@
 """Pure functions on values: transforms, distributions, returns, moving averages, losses.
 
-Nothing here knows of networks, rules or environments. Time comes first in every shape.
+Nothing here knows about networks, rules or environments. Time comes first in every shape.
 """
 
 from discorl.values.distributions import categorical_kl, entropy, lookup

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def lookup(table: Tensor, index: Tensor) -> Tensor:
-    """Pick one row a step: table [T, B, A, ...], integer index [T, B] -> [T, B, ...]."""
+    """Pick one row per step: table [T, B, A, ...], integer index [T, B] -> [T, B, ...]."""
     expanded = index.reshape(*index.shape, *([1] * (table.dim() - 2)))
     expanded = expanded.expand(*index.shape, 1, *table.shape[3:])
     return table.gather(2, expanded).squeeze(2)

@@ -20,7 +20,7 @@ class ValueReading:
     """How the last dimension of a value head stands for a scalar."""
 
     max_abs_value: float | None = None
-    """Categorical over even bins of [-max, max] if given; else the one number itself."""
+    """Categorical over evenly spaced bins of [-max, max] if given; else the one number itself."""
     nonlinear: bool = False
     """The number is `signed_hyperbolic` of the value."""
 

@@ -17,7 +17,7 @@ from discorl.values.distributions import log_prob, lookup
 
 @dataclass(frozen=True)
 class VTraceReturns:
-    """What V-trace gives, each [T, B]."""
+    """What V-trace computes, each [T, B]."""
 
     advantage: Tensor
     value_target: Tensor
@@ -27,7 +27,7 @@ class VTraceReturns:
 
 @dataclass(frozen=True)
 class RetraceReturns:
-    """What Retrace gives for action values; [T, B] unless said otherwise."""
+    """What Retrace computes for action values; [T, B] unless said otherwise."""
 
     q_target: Tensor
     advantage: Tensor
@@ -69,7 +69,7 @@ def vtrace(
     Args:
       rewards, discounts, rho: [T, B].
       values: [T + 1, B], read for `td` only.
-      target_values: [T + 1, B], bootstrapped from; pass `values` where there is no target net.
+      target_values: [T + 1, B], bootstrapped from; pass `values` if there is no target net.
       lambda_: trace decay; or one for each transition [T, B], for what the next one learned.
     """
     check_returns(rewards, discounts, rho, target_values)

@@ -62,7 +62,7 @@ def two_hot_encode(x: Tensor, num_bins: int, max_abs_value: float) -> Tensor:
 
 
 def two_hot_decode(probs: Tensor, max_abs_value: float) -> Tensor:
-    """The expectation of a distribution [..., N] over N even bins of [-max, max]: [...]."""
+    """The mean of a distribution [..., N] over N evenly spaced bins of [-max, max]: [...]."""
     num_bins = probs.shape[-1]
     check_bins(num_bins, max_abs_value)
     bins = torch.linspace(
@@ -72,7 +72,7 @@ def two_hot_decode(probs: Tensor, max_abs_value: float) -> Tensor:
 
 
 def check_bins(num_bins: int, max_abs_value: float) -> None:
-    """Raise ValueError where no evenly spaced bins can be laid."""
+    """Raise ValueError if no evenly spaced bins can be laid out."""
     if num_bins < 2:
         raise ValueError(f"num_bins: expected at least 2, got {num_bins}")
     if not max_abs_value > 0:

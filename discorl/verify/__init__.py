@@ -95,7 +95,7 @@ def _run(kind: Kind, golden: GoldenFile, dtype: torch.dtype, weights: Path | Non
 
 
 def _check_coverage(golden: GoldenFile, kind: Kind, checks: list[Check]) -> None:
-    """Nothing in a file may pass unseen."""
+    """Nothing in a file may go unchecked."""
     seen = {check.quantity for check in checks}
     for key in golden.arrays:
         given = any(fnmatchcase(key, pattern) for pattern in kind.inputs)

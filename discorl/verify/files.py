@@ -1,4 +1,4 @@
-"""Golden files: named arrays printed by the published implementation in float64."""
+"""Golden files: named arrays written by the published implementation in float64."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIGNATURES = {
         "policy_gradient/",
     ),
 }
-"""Kind of file -> how some of its arrays' names begin; the first kind that fits is it."""
+"""Kind of file -> how some of its arrays' names begin; the first kind that fits counts."""
 
 _UNREADABLE = (
     OSError,
@@ -70,17 +70,17 @@ class GoldenFile:
         return {key.removeprefix(prefix): self.tensor(key, dtype) for key in names}
 
     def compare(self, results: Mapping[str, Tensor]) -> list[Check]:
-        """Compare those results that the file holds, in the file's order."""
+        """Compare the results that the file holds, in the file's order."""
         shared = [key for key in self.arrays if key in results]
         return [compare(key, results[key], self.arrays[key]) for key in shared]
 
 
 def read_golden(path: Path) -> GoldenFile:
-    """Read all arrays, never unpickling anything; DiscorlError, naming the file, if it fails."""
+    """Read all arrays, never unpickling anything; DiscorlError, naming the file, on failure."""
     if not path.exists():
         raise DiscorlError(f"{path}: no such file")
     try:
-        # Opened here, because NumPy leaves the file open where the archive is damaged.
+        # Opened here, because NumPy leaves the file open if the archive is damaged.
         with path.open("rb") as stream:
             arrays = _arrays(np.load(stream, allow_pickle=False))
     except _UNREADABLE as error:
@@ -106,7 +106,7 @@ def kind_of(golden: GoldenFile) -> str:
 
 
 def _arrays(archive: object) -> dict[str, NDArray[np.generic]]:
-    """Every array of the archive, read now; ValueError for anything that is no number."""
+    """Every array in the archive, read now; raises ValueError for anything but numbers."""
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise ValueError("one bare array, expected an archive of named ones")
     arrays = {}

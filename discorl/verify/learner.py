@@ -56,12 +56,12 @@ def state_heads(rule: UpdateRule) -> tuple[str, str]:
 def published_params(
     golden: GoldenFile, prefix: str, rule: UpdateRule, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """Agent parameters of a file under our names."""
+    """Agent parameters from a file under our names."""
     return from_published(golden.under(prefix, dtype), state_heads(rule))
 
 
 def golden_rollout(golden: GoldenFile, prefix: str, dtype: torch.dtype) -> Rollout:
-    """A rollout of a file."""
+    """A rollout from a file."""
     arrays = golden.under(prefix, dtype)
     return Rollout(
         observations=arrays["observations"],
@@ -85,7 +85,7 @@ def golden_network(
     num_actions: int,
     observation_shape: tuple[int, ...],
 ) -> Network:
-    """The network a file's agent has, its sizes read off the parameters."""
+    """The network of a file's agent, with its sizes read off the parameters."""
     params = published_params(golden, prefix, rule, torch.float64)
     layers = [p for name, p in params.items() if name.startswith("torso") and p.dim() == 2]
     config = NetworkConfig(torso=tuple(len(weights) for weights in layers))

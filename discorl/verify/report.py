@@ -16,18 +16,18 @@ Json = dict[str, object]
 
 @dataclass(frozen=True)
 class Check:
-    """One quantity of a golden file beside ours."""
+    """One quantity of a golden file compared with ours."""
 
     quantity: str
     """The array's name in the file."""
     error: float | None
-    """Relative to the golden array's largest magnitude; infinite where no number can say how
-    wrong ours is, None where the file does not let us compare."""
+    """Relative to the golden array's largest magnitude; infinite if no number can say how wrong
+    ours is, None if the file does not let us compare."""
     note: str = ""
     """Why the error is infinite, or why there is none."""
 
     def passes(self, tolerance: float) -> bool:
-        """Whether ours is as good as asked; what cannot be compared does not fail."""
+        """Whether ours is close enough; what cannot be compared does not fail."""
         return self.error is None or self.error <= tolerance
 
 
@@ -48,7 +48,7 @@ def compare(quantity: str, ours: Tensor, golden: NDArray[np.generic]) -> Check:
 
 
 def relative_error(ours: NDArray[np.float64], golden: NDArray[np.float64]) -> float:
-    """`max|ours - golden| / max|golden|`; absolute where the golden array is all zeros."""
+    """`max|ours - golden| / max|golden|`; absolute if the golden array is all zeros."""
     error = float(np.abs(ours - golden).max())
     largest = float(np.abs(golden).max())
     return error / largest if largest > 0 else error
@@ -156,7 +156,7 @@ class Report:
 
 
 def first_note(checks: Iterable[Check]) -> str:
-    """What there is to say of a quantity in all float types."""
+    """What there is to say about a quantity in all float types."""
     return next((check.note for check in checks if check.note), "")
 
 

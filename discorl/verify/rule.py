@@ -25,7 +25,7 @@ INPUTS = ("in/*", "state/*", "meta_params/*")
 NOT_COMPARED = {
     "new/target_w": "the file lacks the parameters it comes from; learner files check it",
 }
-"""Arrays that no function of the file's inputs gives, and why."""
+"""Arrays that cannot be computed from the file's inputs, and why."""
 
 
 def check_rule(golden: GoldenFile, dtype: torch.dtype, weights: Path | None) -> list[Check]:
@@ -125,7 +125,7 @@ def _loss_results(
     targets: DiscoTargets,
     transitions: Transitions,
 ) -> Results:
-    """Both losses, the metrics, and the gradient of the losses' sum in every head."""
+    """Both losses, the metrics, and the gradient of the losses' sum by every head."""
     taken = outputs.taken(transitions.actions)
     prediction_loss, prediction_metrics = rule.prediction_loss(taken, targets, transitions)
     value_loss, value_metrics = rule.value_loss(taken, targets)

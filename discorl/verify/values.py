@@ -126,7 +126,7 @@ def _retrace(golden: GoldenFile, dtype: torch.dtype) -> Results:
         target_q_values=given["target_q_values"],
         lambda_=float(given["lambda_"]),
     )
-    # The published function gives these too; nothing reads them.
+    # The published function returns these too; nothing reads them.
     clipped_rho = given["rho"].clamp(max=1)
     value_target = given["target_values"][:-1] + clipped_rho * returns.advantage
     return {

@@ -48,3 +48,5 @@ def test_the_list_tells_what_kinds_from_outside_are_trained_with(capsys):
     assert settings["learning_rate"] == 0.007
     steps = settings["steps"] * settings["num_envs"] * settings["rollout_length"]
     assert settings["env_steps"] == steps
+    settings = entries["CartPole-v*"]["settings"]
+    assert (settings["learning_rate"], settings["reward_scale"]) == (0.005, 0.1)

@@ -117,7 +117,7 @@ def test_export_and_overwrite(
 
 
 def test_export_of_code() -> None:
-    with pytest.raises(DiscorlError, match="no parameters to save"):
+    with pytest.raises(DiscorlError, match=r"rule .actor_critic. has no parameters"):
         discorl("rules", "export", "actor_critic", "out.npz")
 
 

@@ -216,7 +216,7 @@ def test_without_a_folder_a_new_one_is_made_under_runs(inside, tmp_path, monkeyp
         (["trian"], ["unknown command 'trian'", "Did you mean train?"]),
         (["evaluate", "/nowhere/run"], ["/nowhere/run holds no run"]),
         (["train", "--resume", "/nowhere/run"], ["/nowhere/run holds no run"]),
-        (["plot", "/nowhere/run"], ["/nowhere/run/config.json", "not"]),
+        (["plot", "/nowhere/run"], ["/nowhere/run holds no run", "config.json"]),
     ],
 )
 def test_mistakes_are_explained_in_a_line(inside, tmp_path, monkeypatch, arguments, words):
@@ -280,7 +280,7 @@ def test_the_steps_asked_for_are_the_steps_given(inside, whole, monkeypatch, ste
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stopped_run_says_how_to_go_on_and_does(inside, whole, tmp_path, signum, code):
+def test_a_stopped_run_says_how_to_resume_and_does(inside, whole, tmp_path, signum, code):
     folder = tmp_path / "run"
     process = start(*CATCH, "--steps", STEPS, "--out", folder)
     assert wait_until(process, lambda: records(folder) >= 2)
@@ -293,7 +293,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(inside, whole, tmp_path, signu
     assert not (folder / "result.json").exists()
     found, out, err = inside("train", "--resume", folder)
     assert found == 0, err
-    assert "going on from step" in out
+    assert "resuming from step" in out
     assert_same_end(whole[0], folder)
 
 

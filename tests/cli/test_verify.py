@@ -304,7 +304,10 @@ def test_weights_must_be_a_discovered_rule(tmp_path, capsys):
     assert verify(path, "--weights", tmp_path / "none.npz") == 2
     assert "none.npz" in capsys.readouterr().err
     assert verify(path, "--weights", "actor_critic") == 2
-    assert "actor_critic: not a discovered rule" in capsys.readouterr().err
+    assert (
+        "'actor_critic' has no parameters: it is code, not a discovered rule"
+        in capsys.readouterr().err
+    )
 
 
 def test_weights_are_read_from_a_file(tmp_path):

@@ -192,7 +192,7 @@ def test_other_settings_need_another_folder(whole, config, command):
         (["--envs", "catch:row=5"], "Did you mean rows"),
         (["--envs", "catch:columns=1"], "random play is perfect play"),
         (["--set", "nmu_envs=4"], "Did you mean num_envs"),
-        (["--rules", "actor_critic:batch_size=0"], "--batch-size: expected at least 1"),
+        (["--rules", "actor_critic:batch_size=0"], "batch_size=0: expected at least 1"),
         (["--jobs", "0"], "--jobs: expected at least 1"),
     ],
 )

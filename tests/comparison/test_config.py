@@ -60,7 +60,7 @@ def test_peers_have_their_own_settings_and_the_environments():
     assert (ppo.settings["learning_rate"], ppo.settings["n_steps"]) == (0.001, 128)
     assert (ppo.settings["num_envs"], ppo.settings["clip_range_vf"]) == (4, None)
     assert dqn.settings["learning_rate"] == 2.5e-4
-    assert ppo.env_options.discretize_actions == dqn.env_options.discretize_actions == 3
+    assert ppo.environment.discretize_actions == dqn.environment.discretize_actions == 3
 
 
 def test_settings_from_before_environment_steps():
@@ -85,10 +85,10 @@ def test_json_and_back():
         ({"set": ("leaning_rate=1",)}, "'leaning_rate'. Did you mean learning_rate"),
         ({"set": ("seed=1",)}, "Rules, environments and seeds are flags"),
         ({"set": ("wandb=true",)}, "'wandb'"),
-        ({"set": ("learning_rate",)}, "--set: write field=value"),
-        ({"set": ("learning_rate=fast",)}, "learning_rate=fast: expected float"),
-        ({"set": ("learning_rate=-1",)}, "--learning-rate: expected a positive number"),
-        ({"set": ("torso=8,x",)}, "torso=8,x: expected int"),
+        ({"set": ("learning_rate",)}, "--set: write name=value, got 'learning_rate'"),
+        ({"set": ("learning_rate=fast",)}, "--set: learning_rate=fast: expected a number"),
+        ({"set": ("learning_rate=-1",)}, "--set: learning_rate=-1: expected a positive number"),
+        ({"set": ("torso=8,x",)}, "--set: torso=8,x: expected a whole number"),
         ({"set": ("activate_torso=1",)}, "expected true or false"),
         ({"set": ("learning_rate_schedule=linear",)}, "expected one of constant, cosine"),
         ({"env_steps": 0}, "--env-steps: expected at least 1"),
@@ -96,7 +96,7 @@ def test_json_and_back():
         ({"set": ("steps=5",), "env_steps": 100}, "--env-steps: drop the setting steps"),
         ({"rules": ("sb3/ppo",)}, "--rules sb3/ppo: give --env-steps"),
         ({"rules": ("sb3/pop",), "env_steps": 9}, "'sb3/pop'. Did you mean sb3/ppo"),
-        ({"rules": ("actor_critic:rate=1",)}, "setting in --rules actor_critic:rate=1"),
+        ({"rules": ("actor_critic:rate=1",)}, "setting of --rules actor_critic:rate=1: 'rate'"),
     ],
 )
 def test_mistakes_are_explained(values, words):

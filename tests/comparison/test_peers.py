@@ -14,7 +14,7 @@ from discorl.comparison.config import CompareConfig
 from discorl.comparison.peers import PeerConfig
 from discorl.comparison.run import resume_comparison, start_comparison
 from discorl.comparison.stable_baselines import ImageFeatures, check_peer, run_peer
-from discorl.envs.base import EnvironmentOptions
+from discorl.envs.base import EnvironmentConfig
 from discorl.errors import DiscorlError
 
 pytest.importorskip(
@@ -43,7 +43,7 @@ def cells(folder):
 
 def peer(algorithm, env, env_steps=64, options=None, **settings):
     settings = {"num_envs": 1} | settings
-    return PeerConfig(env, 0, env_steps, algorithm, settings, options or EnvironmentOptions())
+    return PeerConfig(env, 0, env_steps, algorithm, settings, options or EnvironmentConfig())
 
 
 def test_rules_and_peers_take_as_many_environment_steps(whole):
@@ -111,7 +111,7 @@ def test_minatar(algorithm):
 
 
 def test_atari_and_continuous_actions_can_begin():
-    check_peer(peer("dqn", "Pendulum-v1", options=EnvironmentOptions(discretize_actions=3)))
+    check_peer(peer("dqn", "Pendulum-v1", options=EnvironmentConfig(discretize_actions=3)))
     pytest.importorskip("ale_py")
     check_peer(peer("ppo", "ALE/Pong-v5", num_envs=2))
 

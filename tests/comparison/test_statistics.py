@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from discorl.comparison.statistics import (
     interquartile_estimate,
     interquartile_mean,
-    normalise,
+    normalize,
 )
 
 few = settings(max_examples=40, deadline=None)
@@ -96,13 +96,13 @@ def test_the_interval_of_normal_scores_is_as_wide_as_it_should_be():
 
 @few
 @given(numbers, st.floats(0.01, 100))
-def test_normalise(zero, width):
+def test_normalize(zero, width):
     returns = np.array([zero, zero + width])
-    np.testing.assert_allclose(normalise(returns, zero, zero + width), [0, 1], atol=1e-9)
+    np.testing.assert_allclose(normalize(returns, zero, zero + width), [0, 1], atol=1e-9)
 
 
 def test_what_cannot_be():
     with pytest.raises(ValueError, match="one: expected more than zero"):
-        normalise(np.array([1.0]), 1.0, 1.0)
+        normalize(np.array([1.0]), 1.0, 1.0)
     with pytest.raises(ValueError, match="at least one"):
         interquartile_mean(np.array([]))

@@ -8,7 +8,7 @@ from discorl.comparison.config import CompareConfig
 from discorl.comparison.pictures import plot_learning, plot_scores
 from discorl.comparison.report import notes, table_rows
 from discorl.comparison.summary import summarise
-from discorl.envs.base import EnvironmentOptions
+from discorl.envs.base import EnvironmentConfig
 
 KNOWN, UNKNOWN = Anchors(-1.0, 10, 1.0), Anchors(0.0, 10, None)
 
@@ -96,5 +96,5 @@ def test_anchors_of_an_environment_from_outside():
 
 
 def test_anchors_of_actions_that_must_be_made_discrete():
-    anchors = measure_anchors("Pendulum-v1", EnvironmentOptions(discretize_actions=3))
+    anchors = measure_anchors("Pendulum-v1", EnvironmentConfig(discretize_actions=3))
     assert -2000 < anchors.random_return < -500

@@ -1,4 +1,4 @@
-"""Discovery folders: what is in them, how a run goes on, and what a mishap leaves behind."""
+"""Discovery folders: what is in them, how a run resumes, and what a mishap leaves behind."""
 
 import json
 import math
@@ -29,9 +29,11 @@ from discorl.rules.meta_network import MetaNetworkSizes
 from discorl.runs.checkpoint import list_checkpoints, load_latest
 from discorl.runs.metrics import read_metrics
 from discorl.runs.session import Interrupted
+from discorl.settings import change
 
 ENVS = ("catch:rows=4,columns=3@1.5", "catch:rows=5,columns=5")
 SPECS = ["catch:rows=4,columns=3", "catch:rows=5,columns=5"]
+PER_AGENT = {"meta_optimiser": "per_agent", "replay_fraction": 0.5, "replay_capacity": 12}
 
 
 def config(**settings):
@@ -52,7 +54,7 @@ def config(**settings):
         "eval_steps": 4,
         "checkpoint_every": 2,
     }
-    return DiscoverConfig(**(small | settings))
+    return change(DiscoverConfig(), small | settings)
 
 
 def last_tensors(folder):
@@ -215,7 +217,7 @@ def test_the_best_rule_is_kept_with_its_provenance(whole, tmp_path):
 def test_a_later_and_worse_rule_is_not_the_best(tmp_path, monkeypatch):
     scores = iter([0.25, 0.75, 0.5])
 
-    def evaluate(_rule, _config, env):
+    def evaluate(_rule, _config, env, index):
         return RuleEvaluation(env, 0, 1, final_return=next(scores), mean_return=0.0, curve=[])
 
     monkeypatch.setattr(run_module, "evaluate_rule", evaluate)
@@ -279,7 +281,7 @@ def test_a_signal_during_the_last_evaluation_is_not_lost(tmp_path):
 
 
 @pytest.mark.parametrize(("signum", "step"), [(signal.SIGINT, 3), (signal.SIGTERM, 6)])
-def test_a_signal_stops_with_a_checkpoint_and_the_run_goes_on_exactly(
+def test_a_signal_stops_with_a_checkpoint_and_the_run_resumes_exactly(
     whole, tmp_path, signum, step
 ):
     before = signal.getsignal(signal.SIGINT)
@@ -290,16 +292,16 @@ def test_a_signal_stops_with_a_checkpoint_and_the_run_goes_on_exactly(
     assert newest == f"step_{step:08d}"
     observer = StopAt()
     resume_discovery(folder, observer=observer)
-    assert any("going on from meta-step" in note for note in observer.notes)
+    assert any("resuming from meta-step" in note for note in observer.notes)
     assert_same_end(whole[0], folder)
     assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize(
     ("settings", "step"),
-    [({}, 1), ({}, 5), ({"meta_optimiser": "per_agent", "replay_capacity": 12}, 3)],
+    [({}, 1), ({}, 5), (PER_AGENT, 3)],
 )
-def test_a_broken_off_run_goes_on_exactly(whole, tmp_path, settings, step):
+def test_a_broken_off_run_resumes_exactly(whole, tmp_path, settings, step):
     folder, expected = tmp_path / "run", whole[0]
     if settings:
         expected = tmp_path / "whole"
@@ -399,7 +401,7 @@ def test_fine_tuning_knows_what_it_began_with(tiny_rule, tmp_path):
     assert steps == [0, 2]
 
 
-def test_fine_tuning_goes_on_without_the_file_it_began_with(tiny_rule, tmp_path):
+def test_fine_tuning_resumes_without_the_file_it_began_with(tiny_rule, tmp_path):
     path = tmp_path / "mine.safetensors"
     save_rule(tiny_rule, path)
     settings = config(init=str(path), meta_steps=4)
@@ -412,7 +414,7 @@ def test_fine_tuning_goes_on_without_the_file_it_began_with(tiny_rule, tmp_path)
 
 
 def test_only_discovered_rules_can_be_tuned(tmp_path):
-    with pytest.raises(DiscorlError, match=r"--init actor_critic: expected a discovered rule"):
+    with pytest.raises(DiscorlError, match="rule 'actor_critic' has no parameters: it is code"):
         start_discovery(config(init="actor_critic"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -451,12 +453,17 @@ def test_a_folder_without_a_run_is_said(tmp_path):
         ({"envs": ()}, "--envs: expected one or more"),
         ({"lifetimes": (1, 8)}, "--lifetimes: expected at least --inner-steps"),
         ({"replay_fraction": 1.5}, "--replay-fraction: expected a number from 0 to 1"),
-        ({"replay_capacity": 3}, "--replay-capacity 3: expected 0, or room for one rollout"),
-        ({"widths": ()}, "--widths: expected one or more positive sizes"),
-        ({"widths": (8, 0)}, "--widths: expected one or more positive sizes"),
+        (
+            {"replay_capacity": 3, "replay_fraction": 0.5},
+            r"--replay-capacity 3: expected room for a batch \(4\) and for one rollout \(4\)",
+        ),
+        ({"torso": ()}, "--torso: expected one or more positive sizes"),
+        ({"widths": (8, 0)}, "--widths: expected at least 1"),
+        ({"memory": "gru", "burn_in": 2}, "--burn-in: agents of a population have none"),
+        ({"replay_ratio": 2}, "--replay-ratio: agents of a population update once"),
         ({"value_torso": ()}, "--value-torso: expected one or more positive sizes"),
         ({"learning_rate": 0.0}, "--learning-rate: expected a positive number"),
-        ({"meta_learning_rate": math.nan}, "--meta-learning-rate: expected a positive number"),
+        ({"meta_learning_rate": math.nan}, "--meta-learning-rate: expected a number"),
         ({"meta_clip": 0.0}, "--meta-clip: expected a positive number"),
         ({"keep_checkpoints": 0}, "--keep-checkpoints: expected at least 1"),
     ],
@@ -475,8 +482,14 @@ def test_damaged_settings_are_said():
     values = config().to_json()
     with pytest.raises(UnknownNameError, match="unknown discovery setting 'agent'"):
         DiscoverConfig.from_json(values | {"agent": 3})
-    for damage in ({"agents": "many"}, {"widths": 3}, {"sizes": {"bins": 1}}, {"sizes": 4}):
-        with pytest.raises(DiscorlError, match="wrong type"):
+    for damage, message in (
+        ({"agents": "many"}, "--agents: expected a whole number, got 'many'"),
+        ({"widths": 3}, "--widths: expected several values, got 3"),
+        ({"prediction_embedding": [16]}, "--prediction-embedding: expected 2 values"),
+        ({"sizes": {"bins": 1}}, "unknown discovery setting 'bins'"),
+        ({"sizes": 4}, "--sizes: expected several settings, got 4"),
+    ):
+        with pytest.raises(DiscorlError, match=message):
             DiscoverConfig.from_json(values | damage)
 
 
@@ -531,7 +544,9 @@ def test_the_default_settings_are_the_notebooks():
     settings = DiscoverConfig()
     assert settings.envs == ("catch:rows=5,columns=5",)
     assert (settings.agents, settings.inner_steps, settings.meta_steps) == (2, 2, 800)
-    assert (settings.num_envs, settings.rollout_length, settings.widths) == (32, 16, (512,))
+    assert (settings.num_envs, settings.rollout_length) == (32, 16)
+    assert (settings.torso, settings.widths) == ((512, 512), ())
+    assert settings.life.experience.shares == (32, 0)
     assert (settings.model_size, settings.head_hidden) == (256, 256)
     assert (settings.learning_rate, settings.meta_learning_rate) == (5e-4, 5e-4)
-    assert settings.value.torso == (256, 256)
+    assert settings.value.value_torso == (256, 256)

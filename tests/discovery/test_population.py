@@ -187,7 +187,8 @@ class TestReplay:
     def test_without_replay_rollouts_are_fresh(self, tiny_rule):
         member = make_member(tiny_rule)
         rollout = member.life.act()
-        assert member._batch(rollout) is rollout
+        assert_same(flatten(member._batch(rollout)), flatten(rollout))
+        assert member.life.mind.replay is None
 
     @pytest.mark.parametrize(("fraction", "fresh"), [(0.0, 4), (0.5, 2), (0.75, 1), (1.0, 0)])
     def test_part_of_a_rollout_is_replayed(self, tiny_rule, fraction, fresh):
@@ -242,12 +243,8 @@ class TestMembers:
         )
 
     def test_widths_are_taken_in_turn(self, tiny_rule):
-        widths = [
-            make_member(tiny_rule, i, widths=(8, 6))
-            .life.state.params["head.logits.weight"]
-            .shape[1]
-            for i in range(3)
-        ]
+        members = [make_member(tiny_rule, i, widths=(8, 6)) for i in range(3)]
+        widths = [m.life.state.params["head.logits.weight"].shape[1] for m in members]
         assert widths == [8, 6, 8]
 
     def test_the_validation_rollout_is_twice_as_long(self, tiny_rule, monkeypatch):
@@ -259,10 +256,9 @@ class TestMembers:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(member_module, "meta_gradient", watch)
+        member = make_member(tiny_rule, inner_steps=3, mode="mixed", entropy_cost=0.5)
         with pytest.raises(KeyboardInterrupt):
-            make_member(tiny_rule, inner_steps=3, mode="mixed", entropy_cost=0.5).meta_step(
-                tiny_rule
-            )
+            member.meta_step(tiny_rule)
         assert lengths == [([5, 5, 5], 10, "mixed")]
 
     @pytest.mark.parametrize("replay", [{}, REPLAY | {"replay_capacity": 12}])
@@ -492,17 +488,10 @@ def test_a_checkpoint_of_another_run_is_refused(tiny_rule):
 def test_a_random_rule_tells_a_newborns_actions_apart(seed):
     """Or it would never learn to: all that it knows of an action goes through a few ReLUs."""
     rule = DiscoRule.random(seed=seed)
-    member = make_member(rule)
-    rollout = member.life.act()
-    outputs = member.life.mind.learner.agent.outputs(member.life.state.params, rollout.observations)
-    targets, _ = rule_targets(
-        member.life.state,
-        rollout,
-        outputs,
-        rule,
-        member.life.mind.learner.agent,
-        differentiable=False,
-    )
+    life = make_member(rule).life
+    agent, rollout = life.mind.learner.agent, life.act()
+    outputs = agent.outputs(life.state.params, rollout.observations)
+    targets, _ = rule_targets(life.state, rollout, outputs, rule, agent, differentiable=False)
     assert targets.policy.std(dim=-1).max() > 1e-6
 
 

@@ -13,7 +13,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from strange_envs import Strange, Twins
 
-from discorl.envs.external import make_gymnasium
+from discorl.envs import make_environment
+from discorl.envs.base import EnvironmentConfig
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.errors import DiscorlError
 from discorl.runs.session import stop_signals
@@ -55,7 +56,7 @@ def strange_module(monkeypatch, tmp_path, trouble, at=3):
 )
 def test_trouble_is_named(trouble, words, workers, monkeypatch, tmp_path):
     spec = strange_module(monkeypatch, tmp_path, trouble)
-    env = make_gymnasium(spec, 2, workers=workers)
+    env = make_environment(spec, 2, config=EnvironmentConfig(env_workers=workers))
     play(env, 2)
     with pytest.raises(DiscorlError) as error:
         env.step(torch.zeros(2, dtype=torch.int64))
@@ -81,7 +82,7 @@ def test_the_entry_is_named():
 
 def test_stepping_before_a_reset_is_an_error():
     with pytest.raises(DiscorlError, match=r"'CartPole-v1' raised ResetNeeded.*at step 1"):
-        make_gymnasium("CartPole-v1", 1).step(torch.tensor([0]))
+        make_environment("CartPole-v1", 1).step(torch.tensor([0]))
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -124,7 +125,8 @@ def test_workers_that_failed_are_ended():
 def test_signals_stop_the_run_and_not_its_workers():
     before = set(multiprocessing.active_children())
     with stop_signals():
-        env = make_gymnasium("strange_envs:Strange", 2, workers=True)
+        config = EnvironmentConfig(env_workers=True)
+        env = make_environment("strange_envs:Strange", 2, config=config)
     workers = set(multiprocessing.active_children()) - before
     assert len(workers) == 2
     env.reset(0)
@@ -201,8 +203,8 @@ def test_garbage_in_rows_that_go_on_is_nobodys_business():
     env = GymnasiumEnvironment(Raw(**CUT, info={"final_obs": final}), "raw")
     env.reset(0)
     step = env.step(torch.zeros(2, dtype=torch.int64))
-    assert step.boundary.stored["x"].tolist() == [[0] * 3, [0.5] * 3]
-    assert step.boundary.final.tolist() == [False, True]
+    assert step.last["x"].tolist() == [[0] * 3, [0.5] * 3]
+    assert step.truncated.tolist() == [False, True]
 
 
 def test_a_vector_environment_whose_action_space_changes():

@@ -13,12 +13,13 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from strange_envs import TRUNCATED, Diary, DictDiary, ending, reward_of
 
 from discorl.agents.base import RecurrentAgent
-from discorl.envs.external import make_gymnasium
+from discorl.envs.base import EnvironmentConfig
+from discorl.envs.external import find_maker, make_gymnasium
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.envs.wrappers import NormalizedEnvironment, RunningMoments
 from discorl.errors import DiscorlError, UnknownNameError
 from discorl.life.acting import act
-from discorl.life.episodes import EpisodeTracker
+from discorl.life.episodes import EpisodeLog
 from discorl.outputs import HeadSpec
 
 MODES = list(AutoresetMode)
@@ -52,6 +53,10 @@ class Scripted:
     outputs = taken = learn = remember = init
 
 
+def make_named(spec, num_envs, **config):
+    return make_gymnasium(spec, find_maker(spec), num_envs, config=EnvironmentConfig(**config))
+
+
 def by_angle(observations):
     return (observations[:, 2] > 0).astype(np.int64)
 
@@ -64,13 +69,13 @@ def play(env, decide, steps, remembers=False, length=7, seed=5):
     """Rollouts of `length` steps, and all finished episodes as (return, length)."""
     agent = Scripted(decide)
     memory = agent.initial_memory(env.num_envs, "cpu") if remembers else None
-    step, tracker = env.reset(seed), EpisodeTracker(env.num_envs)
+    step, log = env.reset(seed), EpisodeLog(env.num_envs)
     rollouts, episodes = [], []
     for _ in range(steps // length):
         acted = act(agent, {}, env, step, length, torch.Generator(), memory)
         step, memory = acted.step, acted.memory
         rollouts.append(acted.rollout)
-        episodes += [(e.total_reward, e.length) for e in tracker.update(acted)]
+        episodes += [(e.total_reward, e.length) for e in log.update(acted)]
     return rollouts, episodes
 
 
@@ -222,8 +227,7 @@ def test_memory_begins_anew_with_each_episode(mode):
 def test_steps_that_only_reset():
     env = GymnasiumEnvironment(SyncVectorEnv([Diary]), "e")
     step = env.reset(5)
-    flags = torch.stack([step.boundary.final, step.boundary.ended, step.boundary.idle])
-    assert not flags.any()
+    assert not torch.stack([step.terminated, step.truncated, step.reset]).any()
     assert (step.reward.item(), step.discount.item(), step.reward.dtype) == (0, 1, torch.float32)
     for episode in range(20):
         length, kind = ending(5, episode)
@@ -233,7 +237,9 @@ def test_steps_that_only_reset():
             assert step.observation.tolist() == [[5, episode, time]]
             assert step.reward.item() == reward_of(episode, time, 1)
             assert step.discount.item() == (0 if last and kind != TRUNCATED else 1)
-            assert step.boundary.final.item() == step.ended.item() == last
+            assert step.ended.item() == last
+            assert step.terminated.item() == (last and kind != TRUNCATED)
+            assert step.truncated.item() == (last and kind == TRUNCATED)
             assert not step.idle.item()
             assert not step.first.item()
         step = env.step(torch.tensor([1]))
@@ -241,9 +247,8 @@ def test_steps_that_only_reset():
         assert (step.reward.item(), step.discount.item()) == (0, 0)
         assert step.idle.item()
         assert step.first.item()
-        assert not step.boundary.final.item()
         assert not step.ended.item()
-        assert step.boundary.stored is None
+        assert step.last is None
 
 
 class Infos(VectorWrapper):
@@ -282,7 +287,7 @@ def test_instant_resets_store_the_last_observation_and_act_on_the_first(change):
     env.reset(5)
     for _ in range(100):
         step = env.step(torch.zeros(ENVS, dtype=torch.int64))
-        boundary, any_cut = step.boundary, False
+        any_cut = False
         for i in range(ENVS):
             length, kind = ending(5 + i, episodes[i])
             times[i] += 1
@@ -295,11 +300,13 @@ def test_instant_resets_store_the_last_observation_and_act_on_the_first(change):
             assert step.observation[i].tolist() == shown
             assert step.ended[i] == ended
             assert step.first[i] == ended
-            assert boundary.final[i] == cut
+            assert step.truncated[i] == cut
+            assert step.terminated[i] == (ended and not cut)
             assert step.discount[i] == (0 if ended and not cut else 1)
-            if boundary.stored is not None:
-                assert boundary.stored[i].tolist() == (old if cut else shown)
-        assert (boundary.stored is not None) == any_cut
+            if step.last is not None:
+                assert step.last[i].tolist() == (old if cut else shown)
+        assert (step.last is not None) == any_cut
+        assert step.reset is None
         assert not step.idle.any()
         noted += any_cut
     assert noted > 10
@@ -327,9 +334,9 @@ def test_a_cut_without_its_last_observation_counts_as_an_ending(change):
         assert torch.equal(step.ended, full.ended)
         assert torch.equal(step.discount, 1 - full.ended.float())
         assert torch.equal(step.observation, full.observation)
-        assert not step.boundary.final.any()
-        assert step.boundary.stored is None
-        cuts += full.boundary.final.sum()
+        assert not step.truncated.any()
+        assert step.last is None
+        cuts += full.truncated.sum()
     assert cuts > 10
 
 
@@ -340,19 +347,19 @@ def test_last_observations_in_parts(mode):
     env, twin = GymnasiumEnvironment(vector, "e"), GymnasiumEnvironment(plain, "e")
     env.reset(5)
     twin.reset(5)
-    stored = 0
+    cuts = 0
     for _ in range(60):
         actions = torch.ones(ENVS, dtype=torch.int64)
         step, expected = env.step(actions), twin.step(actions)
         pairs = [(step.observation, expected.observation)]
-        if expected.boundary.stored is not None:
-            pairs.append((step.boundary.stored, expected.boundary.stored))
-            stored += 1
+        if expected.last is not None:
+            pairs.append((step.last, expected.last))
+            cuts += 1
         for found, place in pairs:
             assert torch.equal(found["place"], place)
             assert torch.equal(found["pair.0"].argmax(-1), place[:, 2].long())
             assert torch.equal(found["pair.1"][:, 0], (place[:, 2] % 2).byte())
-    assert stored > 5
+    assert cuts > 5
 
 
 def test_observations_are_not_overwritten_by_later_steps():
@@ -360,8 +367,8 @@ def test_observations_are_not_overwritten_by_later_steps():
     env = GymnasiumEnvironment(vector, "e")
     steps = [env.reset(5)] + [env.step(torch.tensor([0])) for _ in range(90)]
     assert len({tuple(s.observation[0].tolist()) for s in steps}) == 91
-    cut = next(s for s in steps if s.boundary.stored is not None)
-    assert cut.boundary.stored[0, 2] > 0
+    cut = next(s for s in steps if s.last is not None)
+    assert cut.last[0, 2] > 0
 
 
 class Silent(VectorWrapper):
@@ -406,12 +413,12 @@ def test_the_seed_fixes_everything(mode):
 
 
 def test_a_resumed_run_begins_episodes_that_were_not_played():
-    env = make_gymnasium("CartPole-v1", 2)
+    env = make_named("CartPole-v1", 2)
     beginnings = [env.reset(3).observation]
     for _ in range(3):
         state = env.state_dict()
         steps = []
-        for copy in (make_gymnasium("CartPole-v1", 2), make_gymnasium("CartPole-v1", 2)):
+        for copy in (make_named("CartPole-v1", 2), make_named("CartPole-v1", 2)):
             steps.append(copy.load_state_dict(state))
             env = copy
         assert torch.equal(steps[0].observation, steps[1].observation)
@@ -423,7 +430,7 @@ def test_a_resumed_run_begins_episodes_that_were_not_played():
 
 
 def test_by_id():
-    env = make_gymnasium("CartPole-v1", 4)
+    env = make_named("CartPole-v1", 4)
     assert (env.num_envs, env.num_actions) == (4, 2)
     assert env.observation_spec.shape == (4,)
     assert env.reset(0).observation.shape == (4, 4)
@@ -433,7 +440,7 @@ def test_by_id():
 
 
 def test_discretised_pendulum():
-    env = make_gymnasium("Pendulum-v1", 2, discretize_actions=5)
+    env = make_named("Pendulum-v1", 2, discretize_actions=5)
     twin = SyncVectorEnv([lambda: gymnasium.make("Pendulum-v1")] * 2)
     assert env.num_actions == 5
     torch.testing.assert_close(env.reset(1).observation.numpy(), twin.reset(seed=1)[0])
@@ -443,7 +450,7 @@ def test_discretised_pendulum():
         assert np.array_equal(step.observation.numpy(), expected)
         assert np.array_equal(step.reward.numpy(), rewards.astype(np.float32))
     with pytest.raises(DiscorlError, match=r"Pendulum-v1.*--discretize-actions"):
-        make_gymnasium("Pendulum-v1", 2)
+        make_named("Pendulum-v1", 2)
 
 
 @pytest.mark.parametrize("workers", [False, True])
@@ -452,16 +459,16 @@ def test_a_function_in_the_current_directory(tmp_path, monkeypatch, workers):
     (tmp_path / f"my_envs_{workers}.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p and p != os.getcwd()])
-    env = make_gymnasium(f"my_envs_{workers}:Diary", 3, workers=workers)
+    env = make_named(f"my_envs_{workers}:Diary", 3, env_workers=workers)
     _, episodes = play(env, by_angle, 70)
     env.close()
     assert episodes == plain_episodes(SyncVectorEnv([Diary] * 3), NEXT, by_angle, 70)
 
 
 def test_a_function_may_return_a_vector_environment():
-    assert make_gymnasium("strange_envs:two_diaries", 2).num_envs == 2
+    assert make_named("strange_envs:two_diaries", 2).num_envs == 2
     with pytest.raises(DiscorlError, match="has 2 copies, expected 3"):
-        make_gymnasium("strange_envs:two_diaries", 3)
+        make_named("strange_envs:two_diaries", 3)
 
 
 @pytest.mark.parametrize(
@@ -482,14 +489,14 @@ def test_a_function_may_return_a_vector_environment():
 )
 def test_what_is_wrong_with_a_name_is_said(spec, words):
     with pytest.raises(DiscorlError) as error:
-        make_gymnasium(spec, 2)
+        make_named(spec, 2)
     for word in words:
         assert word in str(error.value)
 
 
 def test_no_copies_are_refused():
     with pytest.raises(DiscorlError, match="at least 1 copy, got 0"):
-        make_gymnasium("CartPole-v1", 0)
+        make_named("CartPole-v1", 0)
 
 
 @pytest.mark.parametrize(("spec", "extra"), [("ALE/Pong-v5", "atari"), ("MinAtar/X-v1", "minatar")])
@@ -497,12 +504,12 @@ def test_a_missing_package_is_named(spec, extra, monkeypatch):
     for package in ("ale_py", "minatar"):
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(DiscorlError, match=rf"pip install 'discorl\[{extra}\]'"):
-        make_gymnasium(spec, 1)
+        make_named(spec, 1)
 
 
 def test_unknown_names_are_their_own_kind_of_error():
     with pytest.raises(UnknownNameError):
-        make_gymnasium("CartPol-v1", 1)
+        make_named("CartPol-v1", 1)
 
 
 def standardised(x, past):
@@ -518,7 +525,7 @@ def test_normalised_observations(mode):
 
     plain, env = make(), NormalizedEnvironment(make())
     actions = torch.zeros(ENVS, dtype=torch.int64)
-    seen, stored = [plain.reset(5).observation], 0
+    seen, cuts = [plain.reset(5).observation], 0
     env.reset(5)
     for _ in range(50):
         raw, step = plain.step(actions), env.step(actions)
@@ -526,27 +533,25 @@ def test_normalised_observations(mode):
         past = torch.cat(seen).double()
         torch.testing.assert_close(step.observation, standardised(raw.observation, past))
         assert step.observation.dtype == torch.float32
-        if raw.boundary.stored is not None:
-            torch.testing.assert_close(
-                step.boundary.stored, standardised(raw.boundary.stored, past)
-            )
-            stored += 1
-    assert (stored > 0) == (mode != NEXT)
+        if raw.last is not None:
+            torch.testing.assert_close(step.last, standardised(raw.last, past))
+            cuts += 1
+    assert (cuts > 0) == (mode != NEXT)
 
 
 def test_moments_travel_with_the_environment():
-    env = NormalizedEnvironment(make_gymnasium("CartPole-v1", 2))
+    env = NormalizedEnvironment(make_named("CartPole-v1", 2))
     env.reset(0)
     for _ in range(20):
         env.step(torch.tensor([0, 1]))
     state = env.state_dict()
     assert any(key.startswith("normalizer/") for key in state)
-    other = NormalizedEnvironment(make_gymnasium("CartPole-v1", 2))
+    other = NormalizedEnvironment(make_named("CartPole-v1", 2))
     first = other.load_state_dict(state)
     assert first is not None
     moments = RunningMoments()
     moments.load_state_dict(env.moments.state_dict())
-    raw = make_gymnasium("CartPole-v1", 2).load_state_dict(
+    raw = make_named("CartPole-v1", 2).load_state_dict(
         {k: v for k, v in state.items() if not k.startswith("normalizer/")}
     )
     moments.update(raw.observation)
@@ -554,13 +559,13 @@ def test_moments_travel_with_the_environment():
 
 
 def test_frozen_moments_are_read_only():
-    env = NormalizedEnvironment(make_gymnasium("CartPole-v1", 2))
+    env = NormalizedEnvironment(make_named("CartPole-v1", 2))
     env.reset(0)
     env.step(torch.tensor([0, 1]))
     before = env.moments.state_dict()
-    judge = NormalizedEnvironment(make_gymnasium("CartPole-v1", 2), env.moments, frozen=True)
+    judge = NormalizedEnvironment(make_named("CartPole-v1", 2), env.moments, frozen=True)
     judge.reset(7)
-    raw = make_gymnasium("CartPole-v1", 2).reset(7).observation
+    raw = make_named("CartPole-v1", 2).reset(7).observation
     assert torch.equal(judge.reset(7).observation, env.moments.normalize(raw))
     after = env.moments.state_dict()
     assert all(torch.equal(before[k], after[k]) for k in before)

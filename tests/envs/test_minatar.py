@@ -11,7 +11,7 @@ from discorl.envs import make_environment
 from discorl.envs.minatar import GAMES, make_minatar
 from discorl.errors import DiscorlError
 from discorl.life.acting import act
-from discorl.life.episodes import EpisodeTracker
+from discorl.life.episodes import EpisodeLog
 from discorl.observations import ArraySpec
 from discorl.rules.actor_critic import ActorCritic
 
@@ -140,7 +140,7 @@ def test_the_time_limit_cuts_off_and_an_ending_ends():
     for t in range(1, 13):
         step = env.step(torch.zeros(2, dtype=torch.int64))
         last, idle = t % 6 == 5, t % 6 == 0
-        assert step.boundary.final.tolist() == [last, last]
+        assert step.truncated.tolist() == [last, last]
         assert step.ended.tolist() == [last, last]
         assert step.idle.tolist() == [idle, idle]
         assert step.discount.tolist() == ([0, 0] if idle else [1, 1])
@@ -200,11 +200,11 @@ def test_acting_gives_whole_episodes():
     agent = Network.for_observations(env.observation_spec, heads, config)
     generator = torch.Generator().manual_seed(0)
     params = agent.init(generator)
-    step, tracker, episodes = env.reset(0), EpisodeTracker(4), []
+    step, log, episodes = env.reset(0), EpisodeLog(4), []
     for _ in range(10):
         acted = act(agent, params, env, step, 20, generator)
         step = acted.step
-        episodes += tracker.update(acted)
+        episodes += log.update(acted)
     assert len(episodes) > 10
     assert all(e.length >= 5 and 0 <= e.total_reward <= e.length for e in episodes)
 
@@ -217,8 +217,8 @@ def test_acting_gives_whole_episodes():
         ("minatar/breakout:stick=1", ["'stick'", "Did you mean sticky?"]),
         ("minatar/breakout:sticky=2", ["sticky", "probability"]),
         ("minatar/breakout:steps=0", ["steps", "at least 1"]),
-        ("minatar/breakout:steps=many", ["steps=many is not int"]),
-        ("minatar/breakout:minimal=yes", ["minimal=yes is not bool"]),
+        ("minatar/breakout:steps=many", ["steps=many: expected a whole number"]),
+        ("minatar/breakout:minimal=yes", ["minimal=yes: expected true or false"]),
     ],
 )
 def test_what_is_wrong_is_said(spec, words):

@@ -23,6 +23,7 @@ from discorl.errors import DiscorlError
 from discorl.library.formats import RuleFileError, read_rule, write_rule
 from discorl.library.published import from_published, to_published
 from discorl.rules.disco import DiscoRule
+from discorl.settings import flag
 
 GATE = "lstm/linear/w"
 fuzz = settings(
@@ -479,6 +480,17 @@ class TestHostileSafetensors:
 
         rewrite_header(path, edit)
         self.check(path, rf"config.{key}: expected something like")
+
+    @pytest.mark.parametrize(
+        ("key", "value"), [("discount", 1.5), ("num_bins", 1), ("max_abs_value", 0.0)]
+    )
+    def test_config_values_out_of_range(self, path: Path, key: str, value: float) -> None:
+        def edit(header: dict[str, Any]) -> None:
+            config = json.loads(header["__metadata__"]["config"])
+            header["__metadata__"]["config"] = json.dumps(config | {key: value})
+
+        rewrite_header(path, edit)
+        self.check(path, rf"{flag(key)}: expected .*, got {value}")
 
     def test_config_sizes_that_do_not_fit(self, path: Path) -> None:
         def edit(header: dict[str, Any]) -> None:

@@ -16,7 +16,6 @@ from discorl.life.episodes import RECENT_EPISODES, EpisodeLog
 from discorl.rules.actor_critic import ActorCritic
 
 
-
 def make_agent(*shape):
     """A small agent for observations of this shape, and its parameters."""
     heads = ActorCritic(num_bins=5).heads(3)

@@ -172,7 +172,9 @@ def test_a_rollout_holds_what_happened(tiny_rule, tensors):
     agent = small_agent(tiny_rule)
     first = torch.from_numpy(env.obs()) if tensors else env.obs()
     start = torch.Generator().manual_seed(1)
-    rollout, obs, state = discorl.collect_rollout(agent, step_fn, first, None, rollout_length=10, generator=start)
+    rollout, obs, state = discorl.collect_rollout(
+        agent, step_fn, first, None, rollout_length=10, generator=start
+    )
     actions, boards, rewards, dones = (np.stack(part) for part in zip(*seen, strict=True))
     assert state is None
     assert rollout.observations.dtype == torch.float32

@@ -26,7 +26,8 @@ def test_settings_after_the_colon_do_not_hide_the_kind():
 
 def test_what_is_given_comes_over_the_rule_and_the_environment():
     config = make_config("minatar/breakout", "actor_critic", reward_scale=2.0, num_envs=9)
-    assert (config.reward_scale, config.num_envs, config.batch_size) == (2.0, 9, 32)
+    assert (config.reward_scale, config.num_envs, config.rollout_length) == (2.0, 9, 16)
+    assert config.life.experience.shares == (9, 27)
     assert make_config("minatar/breakout", "actor_critic").reward_scale == 5.0
     assert make_config("minatar/breakout", "disco103").reward_scale == 1.0
 
