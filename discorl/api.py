@@ -64,8 +64,8 @@ def train(
     config = make_config(name, rule_name, preset, **settings)
     source = None
     if not isinstance(env, str):
-        source = find_environment(env, config.run.device, config.life.environment)
-    folder = Path(out) if out is not None else new_folder(f"{name}-{rule_name}-s{config.seed}")
+        source = find_environment(env, config.run.torch_device, config.life.environment)
+    folder = Path(out) if out is not None else unused_folder(f"{name}-{rule_name}-s{config.seed}")
     with shown_in_python(progress, SHOWN) as observer:
         start_run(config, folder, observer, callbacks, Given(given_rule, source, network))
     return Run(folder, None if isinstance(env, str) else env, given_rule, network)
@@ -93,7 +93,7 @@ def discover(
       The run, which reads like the dictionary in its `result.json`, and has the rule.
     """
     config = DiscoverConfig.from_json(settings)
-    folder = Path(out) if out is not None else new_folder(f"discover-s{config.seed}")
+    folder = Path(out) if out is not None else unused_folder(f"discover-s{config.seed}")
     with shown_in_python(progress, SHOWN_OF_DISCOVERY) as observer:
         start_discovery(config, folder, observer, callbacks)
     return Discovery(folder)
@@ -119,7 +119,7 @@ def load_run(
     return run
 
 
-def new_folder(name: str) -> Path:
-    """A folder under `runs/` that no other run has."""
+def unused_folder(name: str) -> Path:
+    """The name of a folder under `runs/` that no other run has."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{file_name(name)}-{stamp}-{secrets.token_hex(2)}"

@@ -35,7 +35,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
         try:
             temporary.touch(exist_ok=False)  # Readable by others if their files are.
+            mode = temporary.stat().st_mode
             write(temporary)
+            temporary.chmod(mode)  # Some libraries put a file of their own in its place.
             sync(temporary)
             temporary.replace(path)
         finally:

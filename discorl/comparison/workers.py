@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
+import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -120,11 +123,19 @@ def _end(worker: _Worker[Task]) -> None:
 
 def _work(function: Callable[[Any], Any], pipe: Connection) -> None:
     """In the worker: tasks in, results out, until the other end is closed."""
+    threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
     while True:
         try:
             pipe.send(_call(function, pipe.recv()))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
+
+
+def _die_with(parent: int) -> None:
+    """End this process when the one that started it has gone, whatever it computes."""
+    while os.getppid() == parent:
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+    os._exit(1)
 
 
 def _call(function: Callable[[Any], Any], task: Any) -> Any:

@@ -22,6 +22,12 @@ class EnvironmentConfig:
     """Values of each dimension of a continuous action to choose from; 0 refuses such actions."""
     env_workers: bool = False
     """A process for each copy of a Gymnasium environment; worth it if its steps are slow."""
+    env_kwargs: tuple[str, ...] = ()
+    """Keyword arguments of a Gymnasium environment, or of the function that makes it:
+    is_slippery=false map_name=8x8."""
+    env_wrappers: tuple[str, ...] = ()
+    """Wrappers of a Gymnasium environment, innermost first: module:Class, called with the
+    environment."""
     env_timeout: Positive = 60.0
     """Seconds such a process has to answer; then it is ended."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,8 @@ MAX_ACTIONS = 1024
 _Array = npt.NDArray[Any]
 _Path = tuple[str | int, ...]
 _ALL = slice(None)
+_READABLE = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+"""What observations are made of; texts, graphs and the like beside them are left out."""
 
 
 class ObservationReader:
@@ -35,7 +38,14 @@ class ObservationReader:
 
     def __init__(self, space: Space[Any]) -> None:
         self.space = space
-        self._entries = [_make_entry(path, leaf) for path, leaf in _leaves(space, ())]
+        leaves = list(_leaves(space, ()))
+        readable = [(path, leaf) for path, leaf in leaves if isinstance(leaf, _READABLE)]
+        if readable and len(readable) < len(leaves):
+            left = [".".join(map(str, p)) for p, leaf in leaves if not isinstance(leaf, _READABLE)]
+            warnings.warn(
+                f"observations: {', '.join(left)} cannot be read, and is left out", stacklevel=2
+            )
+        self._entries = [_make_entry(path, leaf) for path, leaf in readable or leaves]
         self._plain = not isinstance(space, spaces.Dict | spaces.Tuple)
         names = [entry.name for entry in self._entries]
         if not names or len(set(names)) < len(names):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
-from discorl.envs.registry import is_external
+from discorl.envs.registry import is_external, make_game
 from discorl.errors import UnknownNameError
 from discorl.library.catalogue import is_discovered
 from discorl.settings import split_spec
@@ -197,6 +197,8 @@ def make_config(
     """A run's configuration: the preset for rule and environment, the given settings over it."""
     if preset not in get_args(PresetName):
         raise UnknownNameError("preset", preset, get_args(PresetName))
+    if not is_external(env):
+        make_game(env)  # A typo is said before anything else is.
     name, _ = split_spec(rule)
     values = _OF_RULE.get((preset, name), _PRESETS[preset, is_discovered(rule)])
     of_env = find_preset(env) if preset == "default" else None
