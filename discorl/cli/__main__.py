@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; what a user can mend is said in one line."""
     args = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in args
+    warnings.showwarning = _show_warning
     args = [arg for arg in args if arg != "--debug"]
     if args[:1] == ["help"]:
         args = [*args[1:2], "--help"]
@@ -58,6 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output went away, as `| head` does.
         sys.stderr.close()
         return 141
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """In one line, without the code that it came from."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def _parse(name: str, args: list[str]) -> Any:
