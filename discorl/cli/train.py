@@ -154,7 +154,8 @@ def print_result(console: Console, result: dict[str, Any]) -> None:
     console.print(
         f"evaluation, {result['eval_episodes']} episodes   "
         f"greedy {result['eval_return_greedy']:.3f}, sampled {result['eval_return_sampled']:.3f}"
-        + (f"; {unfinished} episodes were cut off at --eval-max-steps" if unfinished else "")
+        + (f"; {unfinished} episodes were cut off at --eval-max-steps" if unfinished else ""),
+        soft_wrap=True,
     )
     if scores := result.get("human_normalized"):
         shown = {"last episodes": "episode_return", "sampled": "eval_return_sampled"}

@@ -78,7 +78,7 @@ def run_in_workers(
 
 def _start(function: Callable[[Task], Any], task: Task) -> _Worker[Task]:
     ours, theirs = _SPAWN.Pipe()
-    process = _SPAWN.Process(target=_work, args=(function, theirs), daemon=True)
+    process = _SPAWN.Process(target=_work, args=(function, theirs, os.getpid()), daemon=True)
     with _interrupts_held_back():
         process.start()
     theirs.close()
@@ -121,9 +121,9 @@ def _end(worker: _Worker[Task]) -> None:
     worker.process.join()
 
 
-def _work(function: Callable[[Any], Any], pipe: Connection) -> None:
+def _work(function: Callable[[Any], Any], pipe: Connection, parent: int) -> None:
     """In the worker: tasks in, results out, until the other end is closed."""
-    threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
     while True:
         try:
             pipe.send(_call(function, pipe.recv()))

@@ -41,32 +41,41 @@ _claimed: set[Path] = set()
 @contextmanager
 def new_folder(folder: Path) -> Iterator[None]:
     """Write to a folder that is new or empty; it is removed again if no run comes of it."""
-    check_new(folder)
-    existed = folder.exists()
+    found = check_new(folder)
+    existed, had_lock = os.path.isdir(folder), LOCK_FILE in found
+    if not had_lock:
+        check_empty(folder)  # Before anything is written into it.
     try:
         with writing_to(folder):
+            check_empty(folder)
             yield
     finally:
-        if not (folder / CONFIG_FILE).exists():
+        if not had_lock and not (folder / CONFIG_FILE).exists():
             with suppress(OSError):
                 (folder / LOCK_FILE).unlink(missing_ok=True)
                 if not existed:
                     folder.rmdir()
 
 
-def check_new(folder: Path) -> None:
-    """Raise DiscorlError if a run may not begin in this folder, and say what is there."""
-    if (folder / CONFIG_FILE).exists():
+def check_new(folder: Path) -> list[str]:
+    """What a folder holds; DiscorlError if it holds a run, or cannot be a folder."""
+    try:
+        found = sorted(path.name for path in folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DiscorlError(f"{folder}: {error.strerror}: choose another --out") from error
+    if CONFIG_FILE in found:
         raise DiscorlError(
             f"{folder} already holds {KINDS[run_kind(folder)]}: resume it with `discorl resume "
             f"{folder}`, or choose another --out"
         )
-    try:
-        found = sorted(p.name for p in folder.iterdir() if p.name != LOCK_FILE)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise DiscorlError(f"{folder}: {error.strerror}: choose another --out") from error
+    return found
+
+
+def check_empty(folder: Path) -> None:
+    """Raise DiscorlError if a folder holds anything, and say what."""
+    found = [name for name in check_new(folder) if name != LOCK_FILE]
     if found:
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         raise DiscorlError(
