@@ -20,6 +20,7 @@ from discorl.rules.base import UpdateRule
 from discorl.runs.display import shown_in_python
 from discorl.runs.folder import file_name, run_kind
 from discorl.runs.session import Callback
+from discorl.training.config import TrainConfig
 from discorl.training.handle import SHOWN, Run
 from discorl.training.presets import PresetName, make_config
 from discorl.training.run import Given, start_run
@@ -57,15 +58,14 @@ def train(
       The run, which reads like the dictionary in its `result.json` and holds the agent.
     """
     given_rule = None if isinstance(rule, str | Path) else rule
-    rule_name = str(rule) if given_rule is None else given_rule.name
     name = environment_name(env)
     if "num_envs" not in settings and isinstance(getattr(env, "num_envs", None), int):
         settings["num_envs"] = env.num_envs  # type: ignore[union-attr]
-    config = make_config(name, rule_name, preset, **settings)
+    config = make_config(name, given_rule or str(rule), preset, **settings)
     source = None
     if not isinstance(env, str):
-        source = find_environment(env, config.run.device, config.life.environment)
-    folder = Path(out) if out is not None else new_folder(f"{name}-{rule_name}-s{config.seed}")
+        source = find_environment(env, config.run.torch_device, config.life.environment)
+    folder = Path(out) if out is not None else unused_folder(run_name(config))
     with shown_in_python(progress, SHOWN) as observer:
         start_run(config, folder, observer, callbacks, Given(given_rule, source, network))
     return Run(folder, None if isinstance(env, str) else env, given_rule, network)
@@ -94,7 +94,7 @@ def discover(
       The run, which reads like the dictionary in its `result.json` and holds the rule.
     """
     config = DiscoverConfig.from_json(settings)
-    folder = Path(out) if out is not None else new_folder(f"discover-s{config.seed}")
+    folder = Path(out) if out is not None else unused_folder(f"discover-s{config.seed}")
     with shown_in_python(progress, SHOWN_OF_DISCOVERY) as observer:
         start_discovery(config, folder, observer, callbacks)
     return Discovery(folder)
@@ -121,7 +121,12 @@ def load_run(
     return run
 
 
-def new_folder(name: str) -> Path:
-    """A folder under `runs/` that no other run uses."""
+def run_name(config: TrainConfig) -> str:
+    """What a training run's folder is called by default."""
+    return f"{config.env}-{Path(config.rule).stem}-s{config.seed}"
+
+
+def unused_folder(name: str) -> Path:
+    """The name of a folder under `runs/` that no other run has."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{file_name(name)}-{stamp}-{secrets.token_hex(2)}"

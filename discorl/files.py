@@ -23,7 +23,7 @@ def explain_write_errors(path: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiscorlError(
                 f"{path}: cannot be written: No space left on the disk. What was there before is "
-                "intact: free some space and go on."
+                "intact: free some space and resume."
             ) from error
         raise DiscorlError(f"{path}: cannot be written: {error.strerror or error}") from error
 
@@ -34,8 +34,10 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
         try:
-            temporary.touch(exist_ok=False)  # As readable by others as any new file.
+            temporary.touch(exist_ok=False)  # Readable by others if their files are.
+            mode = temporary.stat().st_mode
             write(temporary)
+            temporary.chmod(mode)  # Some libraries put a file of their own in its place.
             sync(temporary)
             temporary.replace(path)
         finally:

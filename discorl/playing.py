@@ -56,7 +56,7 @@ def evaluate(
     seed: int = 0,
     deterministic: bool = False,
     num_envs: int | None = None,
-    max_steps: int = MAX_STEPS,
+    max_steps: int | None = None,
 ) -> Evaluation:
     """How good a policy is: mean return and length of whole episodes.
 
@@ -66,7 +66,8 @@ def evaluate(
       seed: fixes the episodes and the draws of actions.
       deterministic: always take the likeliest action, if the policy gives logits.
       num_envs: copies that play at once.
-      max_steps: of an episode; one that is still running then counts with what it has.
+      max_steps: of an episode; one that is still running then counts with what it has. By default
+        the environment's own limit, or 3,000.
     """
     if episodes < 1:
         raise DiscorlError(f"episodes: expected at least 1, got {episodes}")
@@ -85,11 +86,12 @@ def play(
     *,
     seed: int = 0,
     deterministic: bool = False,
-    max_steps: int = MAX_STEPS,
+    max_steps: int | None = None,
 ) -> list[PlayedEpisode]:
     """Play episodes one after another, step by step; arguments as for `evaluate`."""
     with closing(_seen_by(policy, find_environment(env).make(1))) as environment:
         player = _as_policy(policy, environment, deterministic)
+        max_steps = max_steps or getattr(environment, "max_episode_steps", None) or MAX_STEPS
         return [_play(player, environment, seed + number, max_steps) for number in range(episodes)]
 
 

@@ -56,7 +56,7 @@ class ReplaySpec:
     def bytes_per_trajectory(self, length: int) -> int:
         """Memory of a trajectory."""
         memory = sum(torch.Size(shape).numel() for shape in self.memory.values())
-        return length * self.bytes_per_step() + memory * torch.float32.itemsize
+        return length * self.bytes_per_step() + memory * self.reward_dtype.itemsize
 
 
 class Replay:
@@ -149,7 +149,7 @@ def _allocate(capacity: int, length: int, spec: ReplaySpec, device: torch.device
         observations = zeros(spec.observation.shape, spec.observation.dtype)
     else:
         observations = {k: zeros(v.shape, v.dtype) for k, v in spec.observation.items()}
-    memory = {k: zeros(shape, torch.float32, steps=1) for k, shape in spec.memory.items()}
+    memory = {k: zeros(shape, spec.reward_dtype, steps=1) for k, shape in spec.memory.items()}
     return Rollout(
         observations=observations,
         actions=zeros((), torch.int64),

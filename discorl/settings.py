@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
@@ -146,13 +147,13 @@ def _change(config: Any, values: dict[str, Any], kind: str) -> Any:
 def split_spec(text: str) -> tuple[str, dict[str, str]]:
     """`name:key=value,key=value` as its name and its settings.
 
-    A name may hold colons, as paths do: settings are what follows the last one, if there is an
-    equals sign in it. A comma without one belongs to the value: `torso=64,64`.
+    A name may hold colons, as paths do: settings begin after the first one that `key=` follows. A
+    comma without an equals sign belongs to the value: `torso=64,64`.
     """
-    name, _, rest = text.rpartition(":")
-    if not name or "=" not in rest:
+    found = re.fullmatch(r"(.+?):([a-z_]\w*=.*)", text)
+    if found is None:
         return text, {}
-    return name, split_settings(rest.split(","), text)
+    return found[1], split_settings(found[2].split(","), text)
 
 
 def split_settings(items: Iterable[str], where: str) -> dict[str, str]:
@@ -269,7 +270,7 @@ def _convert_plain(kind: Any, value: Any) -> Any:
             raise ValueError("expected a whole number")
         return int(value)
     if kind is float:
-        if not is_number or math.isnan(value):
+        if not is_number or not math.isfinite(value):
             raise ValueError("expected a number")
         return float(value)
     if kind is str and not isinstance(value, str):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,12 +19,15 @@ COMMANDS = {
     "train": ("discorl.cli.train", "TrainCommand"),
     "discover": ("discorl.cli.discover", "DiscoverCommand"),
     "compare": ("discorl.cli.compare", "CompareCommand"),
-    "evaluate": ("discorl.cli.train", "EvaluateCommand"),
-    "plot": ("discorl.cli.train", "PlotCommand"),
+    "resume": ("discorl.cli.runs", "ResumeCommand"),
+    "evaluate": ("discorl.cli.runs", "EvaluateCommand"),
+    "plot": ("discorl.cli.runs", "PlotCommand"),
     "rules": ("discorl.cli.rules", "RulesCommand"),
     "envs": ("discorl.cli.envs", "EnvsCommand"),
     "verify": ("discorl.cli.verify", "VerifyCommand"),
     "bench": ("discorl.cli.bench", "BenchCommand"),
+    "completion": ("discorl.cli.completion", "CompletionCommand"),
+    "version": ("discorl.cli.runs", "VersionCommand"),
 }
 """Command -> module and dataclass; imported only when called, so that each starts fast."""
 
@@ -30,15 +35,21 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; errors a user can fix take one line."""
     args = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in args
+    warnings.showwarning = _show_warning
+    args = [arg for arg in args if arg != "--debug"]
+    if args[:1] == ["help"]:
+        args = [*args[1:2], "--help"]
+    if args[:1] == ["--version"]:
+        args = ["version"]
     try:
         if not args or args[0] in ("-h", "--help"):
             print_overview()
             return 0 if args else 2
-        if args[0] == "--version":
-            print_version()
-            return 0
         return int(_parse(args[0], args[1:]).run())
     except DiscorlError as error:
+        if debug:
+            traceback.print_exc()
         console = Console(stderr=True, soft_wrap=True)
         console.print(f"error: {error}", style="red", markup=False, highlight=False)
         return 2
@@ -49,6 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone, as `| head` does.
         sys.stderr.close()
         return 141
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """In one line, without the code that it came from."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def _parse(name: str, args: list[str]) -> Any:
@@ -70,16 +86,10 @@ def print_overview() -> None:
         command = getattr(importlib.import_module(module), attribute)
         table.add_row(f"discorl {name}", (command.__doc__ or "").split("\n")[0])
     console.print(table)
-    console.print("\n`discorl COMMAND --help` lists a command's options.")
-
-
-def print_version() -> None:
-    """The version of discorl and of what it computes with."""
-    import torch
-
-    import discorl
-
-    print(f"discorl {discorl.__version__}, torch {torch.__version__}")
+    console.print(
+        "\n`discorl COMMAND --help` lists a command's options, with examples; `--debug` shows the "
+        "whole traceback of an error."
+    )
 
 
 def entry() -> None:

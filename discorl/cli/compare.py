@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import ClassVar
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from discorl.api import unused_folder
 from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.comparison.cells import Cell, CellResult
 from discorl.comparison.config import CompareConfig
@@ -45,6 +46,12 @@ class CompareCommand:
     """Print the results as JSON on standard output, everything else on standard error."""
     config: CompareConfig = field(default_factory=CompareConfig)
 
+    examples: ClassVar = (
+        "discorl compare --rules sprout actor_critic --envs catch cliff --seeds 3",
+        "discorl compare --rules actor_critic sb3/ppo --envs CartPole-v1 --env-steps 1e5",
+        "discorl compare --rules actor_critic actor_critic:entropy_cost=0.01 --envs catch",
+    )
+
     @classmethod
     def parse(cls, args: list[str]) -> CompareCommand:
         """Parse; a resumed comparison keeps its own settings."""
@@ -62,13 +69,13 @@ class CompareCommand:
     def run(self) -> int:
         """Compare, show progress, and say how it ended."""
         console = Console(stderr=self.json)
-        folder = self.resume or self.out or Path("runs") / time.strftime("compare-%Y%m%d-%H%M%S")
+        folder = self.resume or self.out or unused_folder("compare")
         try:
             with _Display(console) as display:
                 summary = self._work(folder, display)
         except ComparisonInterrupted as stop:
-            again = f"discorl compare --resume {stop.folder}"
-            console.print(f"{stop}. Go on with: {again}", soft_wrap=True, highlight=False)
+            again = f"discorl resume {stop.folder}"
+            console.print(f"{stop}. Resume with: {again}", soft_wrap=True, highlight=False)
             return stop.exit_code
         if self.json:
             print(json.dumps(summary.as_json()))
@@ -108,7 +115,7 @@ class _Display:
         """Say what is about to happen."""
         self._print(f"discorl: {title}")
         if done:
-            self._print(f"going on with {done} of them done")
+            self._print(f"resuming with {done} of them done")
         self._bar.reset(self._task, total=cells, completed=done)
         self._bar.start()
 
@@ -138,5 +145,5 @@ def _print_summary(console: Console, summary: Summary, folder: Path) -> None:
         console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
     console.print(f"results, table and pictures are in {folder}", soft_wrap=True, highlight=False)
     if summary.failed:
-        again = f"discorl compare --resume {folder}"
+        again = f"discorl resume {folder}"
         console.print(f"Try the failed ones again with: {again}", soft_wrap=True, highlight=False)

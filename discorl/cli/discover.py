@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import tyro
 from rich.console import Console
 
+from discorl.api import unused_folder
 from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.handle import SHOWN
@@ -36,6 +37,13 @@ class DiscoverCommand:
     """Print the result as JSON on standard output, everything else on standard error."""
     config: DiscoverConfig = field(default_factory=DiscoverConfig)
 
+    examples: ClassVar = (
+        "discorl discover --out runs/d",
+        "discorl discover --envs family:catch family:grid --agents 8 --lifetimes 200 430 830",
+        "discorl discover --init disco103 --meta-steps 60",
+        "torchrun --nproc-per-node 2 -m discorl.cli discover --out runs/d",
+    )
+
     @classmethod
     def parse(cls, args: list[str]) -> DiscoverCommand:
         """Parse, with defaults from a configuration file if one is named."""
@@ -56,7 +64,7 @@ class DiscoverCommand:
         """Discover, show progress, and say how it ended."""
         tune_process()
         console = Console(stderr=self.json)
-        code, result = watch("discover", SHOWN, self._work, console)
+        code, result = watch(SHOWN, self._work, console)
         if "fresh_agents_return" in result:
             _print_result(console, result, self.json)
         return code
@@ -69,8 +77,9 @@ class DiscoverCommand:
     def _folder(self) -> Path:
         if self.out is not None:
             return self.out
-        # All processes of one run must agree on the name: no seconds and no random part.
-        return Path("runs") / f"discover-s{self.config.seed}-{time.strftime('%Y%m%d-%H%M')}"
+        if "WORLD_SIZE" in os.environ:
+            raise DiscorlError("--out: name the run folder, so that all processes use the same")
+        return unused_folder(f"discover-s{self.config.seed}")
 
 
 def _print_result(console: Console, result: dict[str, Any], as_json: bool) -> None:

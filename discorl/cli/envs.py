@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
+from discorl.envs.base import EnvironmentConfig
+from discorl.envs.checker import check_environment
 from discorl.envs.families import FAMILIES, PREFIX
 from discorl.envs.registry import list_environments
 from discorl.errors import DiscorlError
 from discorl.library.catalogue import DEFAULT_RULE
-from discorl.settings import flag
+from discorl.settings import flag, flat_settings
 from discorl.training.describe import describe_environment
 from discorl.training.presets import ENVIRONMENT_PRESETS, make_config
 
@@ -25,16 +27,24 @@ from discorl.training.presets import ENVIRONMENT_PRESETS, make_config
 class EnvsCommand:
     """List the environments, show one with its training settings, or draw them."""
 
-    action: tyro.conf.Positional[Literal["list", "show", "draw"]] = "list"
-    """List environments and families, show one, or write a picture of each."""
+    action: tyro.conf.Positional[Literal["list", "show", "check", "draw"]] = "list"
+    """List environments and families, show one, check one of your own, or write a picture of
+    each."""
     env: tyro.conf.Positional[str | None] = None
-    """The environment to show: any that `discorl train` takes."""
+    """The environment to show or check: any that `discorl train` takes."""
     rule: str = DEFAULT_RULE
     """The rule whose presets are shown."""
     json: bool = False
     """Print JSON on standard output."""
     out: Path | None = None
     """Folder for the pictures."""
+    environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
+
+    examples: ClassVar = (
+        "discorl envs",
+        "discorl envs show minatar/breakout --rule disco103",
+        "discorl envs check my_module:make_env",
+    )
 
     def run(self) -> int:
         """Print a table, or draw."""
@@ -42,6 +52,8 @@ class EnvsCommand:
             return self._draw()
         if self.action == "show":
             return self._show()
+        if self.action == "check":
+            return self._check()
         games, families = _describe_games(), _describe_families()
         outside = _describe_presets(self.rule)
         if self.json:
@@ -55,12 +67,30 @@ class EnvsCommand:
     def _show(self) -> int:
         if self.env is None:
             raise DiscorlError("envs show: name an environment, as in discorl envs show catch")
-        description = describe_environment(self.env, self.rule)
+        environment = flat_settings(self.environment)
+        description = describe_environment(self.env, self.rule, **environment)
         if self.json:
             print(json.dumps(description))
         else:
             _print_description(description)
         return 0
+
+    def _check(self) -> int:
+        """Try an environment out: exit code 1 if something is wrong with it."""
+        if self.env is None:
+            raise DiscorlError(
+                "envs check: name an environment: discorl envs check my_module:make_env"
+            )
+        console = Console()
+        findings = check_environment(self.env, self.environment)
+        if self.json:
+            print(json.dumps([asdict(finding) for finding in findings]))
+        else:
+            for finding in findings:
+                style = {"ok": "green", "advice": "yellow", "problem": "red"}[finding.level]
+                line = f"{finding.level:8} {finding.text}"
+                console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+        return int(any(finding.level == "problem" for finding in findings))
 
     def _draw(self) -> int:
         # Matplotlib is slow to import, and the list does not need it.

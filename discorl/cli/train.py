@@ -1,35 +1,37 @@
-"""`discorl train`, `discorl evaluate` and `discorl plot`."""
+"""`discorl train`."""
 
 from __future__ import annotations
 
 import json
-from contextlib import closing
-from dataclasses import asdict, dataclass, field
+import math
+import statistics
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import tyro
 from rich.console import Console
 
-from discorl.api import new_folder
+from discorl.api import run_name, unused_folder
 from discorl.cli.parsing import parse_command, refuse_changes, without_help
-from discorl.discovery.plots import plot_discovery
 from discorl.errors import DiscorlError
+from discorl.files import read_json
 from discorl.life.life import PHASES
 from discorl.runs.display import watch
-from discorl.runs.folder import run_kind
-from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
+from discorl.runs.folder import CURVE_FILE
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
+from discorl.settings import Count, change
 from discorl.training.config import TrainConfig
 from discorl.training.handle import SHOWN
 from discorl.training.presets import PresetName, make_config
-from discorl.training.run import load_trainer, read_config, resume_run, start_run
+from discorl.training.run import read_config, resume_run, start_run
 
 
 @dataclass(frozen=True)
 class TrainFlags(TrainConfig):
-    """Settings as the command line takes them: the environment is positional."""
+    """What is trained, where and for how long."""
 
     env: tyro.conf.Positional[str] = TrainConfig.env
     """Environment: a name from `discorl envs list`, optionally with settings after a colon
@@ -46,9 +48,24 @@ class TrainCommand:
     """Resume the run in this folder. Of the other flags, only --steps may be given."""
     preset: PresetName = "default"
     """Where the other flags' defaults come from: us, or the published experiments."""
+    config_file: Annotated[Path | None, tyro.conf.arg(aliases=["--config"])] = None
+    """Take the flags' defaults from a run's config.json."""
+    env_steps: Count | None = None
+    """Train for this many environment steps, over all copies, in place of --steps; rounded up to
+    whole rollouts."""
+    seeds: Count = 1
+    """Train several agents one after the other, with seeds counting up from --seed, each in a
+    folder of its own inside --out."""
     json: bool = False
     """Print the result as JSON on standard output, everything else on standard error."""
     config: TrainFlags = field(default_factory=TrainFlags)
+
+    examples: ClassVar = (
+        "discorl train catch",
+        "discorl train CartPole-v1 --rule actor_critic:entropy_cost=0.01 --env-steps 1e5",
+        "discorl train minatar/breakout --rule disco103 --seeds 3 --out runs/breakout",
+        "discorl train --resume runs/breakout/seed_0 --steps 4000",
+    )
 
     @classmethod
     def parse(cls, args: list[str]) -> TrainCommand:
@@ -56,8 +73,17 @@ class TrainCommand:
         first: TrainCommand = parse_command(cls, "train", without_help(args))
         if first.resume is not None:
             return cls._parse_resume(args, read_config(first.resume))
-        config = make_config(first.config.env, first.config.rule, first.preset)
-        return cls._parse_over(args, config)
+        if first.config_file is not None:
+            config = TrainConfig.from_json(read_json(first.config_file))
+        else:
+            config = make_config(first.config.env, first.config.rule, first.preset)
+        command = cls._parse_over(args, config)
+        if command.env_steps is None:
+            return command
+        if command.config.steps != config.steps:
+            raise DiscorlError("--steps and --env-steps: give one of them")
+        steps = math.ceil(command.env_steps / command.config.life.experience.rollout_steps)
+        return replace(command, config=change(command.config, {"steps": steps}))
 
     @classmethod
     def _parse_over(cls, args: list[str], config: TrainConfig) -> TrainCommand:
@@ -70,9 +96,11 @@ class TrainCommand:
         """A resumed run keeps its own configuration: say so rather than ignore a flag."""
         command = cls._parse_over(args, own)
         refuse_changes(command.config, own, allowed="steps")
-        if command.out is not None or command.preset != "default":
+        plain = cls(resume=command.resume, json=command.json, config=command.config)
+        if command != plain:
             raise DiscorlError(
-                "--resume stays in the run's own folder and settings: drop --out and --preset"
+                "--resume stays in the run's own folder and settings: of the other flags only "
+                "--steps and --json may be given"
             )
         return command
 
@@ -80,100 +108,54 @@ class TrainCommand:
         """Train, show progress, and say how it ended."""
         tune_process()
         console = Console(stderr=self.json)
-        code, result = watch("train", SHOWN, self._work, console)
-        if result and self.json:
-            print(json.dumps(result))
-        elif result:
-            _print_result(console, result)
-        return code
+        results = []
+        for seed in range(self.config.seed, self.config.seed + self.seeds):
+            config = change(self.config, {"seed": seed})
+            folder = self._folder(config)
+            code, result = watch(SHOWN, partial(self._work, config, folder), console)
+            if code:
+                return code
+            results.append(result)
+            if not self.json:
+                print_result(console, result)
+        if self.json:
+            print(json.dumps(results[0] if self.seeds == 1 else results))
+        elif self.seeds > 1:
+            _print_seeds(console, results)
+        return 0
 
-    def _work(self, observer: Observer) -> dict[str, Any]:
+    def _work(self, config: TrainConfig, folder: Path, observer: Observer) -> dict[str, Any]:
         if self.resume is not None:
-            return resume_run(self.resume, self.config.steps, observer)
-        config, folder = self.config, self.out
-        if folder is None:
-            folder = new_folder(f"{config.env}-{Path(config.rule).stem}-s{config.seed}")
+            return resume_run(self.resume, config.steps, observer)
         return start_run(config, folder, observer)
 
-
-@dataclass(frozen=True)
-class EvaluateCommand:
-    """Play whole episodes with a trained agent, greedily and sampled."""
-
-    folder: tyro.conf.Positional[Path]
-    """Run folder."""
-    episodes: int = 100
-    """How many episodes of each kind."""
-    json: bool = False
-    """Print JSON on standard output."""
-
-    def run(self) -> int:
-        """Evaluate the newest checkpoint."""
-        if self.episodes < 1:
-            raise DiscorlError("--episodes: expected at least 1")
-        tune_process()
-        with closing(load_trainer(self.folder)) as trainer:
-            results = {
-                name: asdict(trainer.evaluate(greedy=name == "greedy", episodes=self.episodes))
-                for name in ("greedy", "sampled")
-            }
-        if self.json:
-            print(json.dumps({"step": trainer.step, **results}))
-            return 0
-        console = Console()
-        console.print(f"{self.folder} at step {trainer.step}, {self.episodes} episodes each:")
-        for name, result in results.items():
-            console.print(
-                f"  {name:8} return {result['mean_return']:.3f} ± {result['std_return']:.3f}, "
-                f"length {result['mean_length']:.1f}"
-                + (f", {result['unfinished']} unfinished" if result["unfinished"] else "")
-            )
-        return 0
+    def _folder(self, config: TrainConfig) -> Path:
+        out = self.out
+        if out is None:
+            out = unused_folder(run_name(config))
+        return out / f"seed_{config.seed}" if self.seeds > 1 and self.out is not None else out
 
 
-@dataclass(frozen=True)
-class PlotCommand:
-    """Draw learning curves of one or more runs; seeds of one experiment become a band.
-
-    Discovery runs are drawn with their fresh agents.
-    """
-
-    folders: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders."""
-    out: Path = Path("curves.png")
-    """Picture to write; its suffix decides the format."""
-    metric: str = EPISODE_RETURN
-    """Which metric, by its name in metrics.jsonl."""
-
-    def run(self) -> int:
-        """Draw and say where."""
-        if not self.folders:
-            raise DiscorlError("plot: name one or more run folders")
-        kinds = {run_kind(folder) for folder in self.folders}
-        if self.metric == EPISODE_RETURN and kinds == {"discover"}:
-            plot_discovery(list(self.folders), self.out)
-        else:
-            curves = [read_curve(folder, self.metric) for folder in self.folders]
-            plot_curves(curves, self.out, self.metric)
-        runs = "1 run" if len(self.folders) == 1 else f"{len(self.folders)} runs"
-        Console().print(f"{runs} drawn in {self.out}")
-        return 0
-
-
-def _print_result(console: Console, result: dict[str, Any]) -> None:
+def print_result(console: Console, result: dict[str, Any]) -> None:
+    """What a training run came to, in a few lines."""
     console.print(
         f"\n{result['steps']} steps ({result['env_steps']:,} environment steps, "
-        f"{result['episodes']:,} episodes) in {result['seconds']:.0f} s: "
-        f"{result['env_steps_per_second']:,.0f} environment steps/s, "
+        f"{result['episodes']:,} episodes, {result['updates']:,} updates) in "
+        f"{result['seconds']:.0f} s: {result['env_steps_per_second']:,.0f} environment steps/s, "
         + ", ".join(f"{result[f'share_{phase}']:.1%} {phase}" for phase in PHASES),
         highlight=False,
         soft_wrap=True,
     )
+    if not result["updates"]:
+        console.print("warning: no update was made, so nothing was learned", style="yellow")
     if result["episode_return"] is not None:
         console.print(f"return of the last episodes  {result['episode_return']:.3f}")
+    unfinished = result["eval_unfinished"]
     console.print(
         f"evaluation, {result['eval_episodes']} episodes   "
         f"greedy {result['eval_return_greedy']:.3f}, sampled {result['eval_return_sampled']:.3f}"
+        + (f"; {unfinished} episodes were cut off at --eval-max-steps" if unfinished else ""),
+        soft_wrap=True,
     )
     if scores := result.get("human_normalized"):
         shown = {"last episodes": "episode_return", "sampled": "eval_return_sampled"}
@@ -181,4 +163,15 @@ def _print_result(console: Console, result: dict[str, Any]) -> None:
             f"{text} {scores[name]:.1%}" for text, name in shown.items() if scores[name] is not None
         ]
         console.print(f"of a human's score above random play: {', '.join(parts)}")
-    console.print(f"curve, metrics and checkpoints are in {result['folder']}", soft_wrap=True)
+    curve = "curve, " if (Path(result["folder"]) / CURVE_FILE).exists() else ""
+    console.print(f"{curve}metrics and checkpoints are in {result['folder']}", soft_wrap=True)
+
+
+def _print_seeds(console: Console, results: list[dict[str, Any]]) -> None:
+    for name in ("episode_return", "eval_return_greedy", "eval_return_sampled"):
+        values = [result[name] for result in results if result[name] is not None]
+        if values:
+            console.print(
+                f"{name.replace('_', ' ')} over {len(values)} seeds: "
+                f"{statistics.mean(values):.3f} ± {statistics.pstdev(values):.3f}"
+            )

@@ -19,16 +19,15 @@ _COPIES, _EPISODES = 1024, 4096
 _EXTERNAL_COPIES, _EXTERNAL_EPISODES = 8, 100
 """External environments step one copy after another."""
 _SEED = 2_000_003
-_MAX_STEPS = 30_000
-"""Atari's episodes are cut off at 27,000."""
 
 
 @dataclass(frozen=True)
 class Anchors:
     """Two returns of an environment that scores are measured against."""
 
-    random_return: float
-    """Mean return of uniformly random actions: a score of 0."""
+    random_return: float | None
+    """Mean return of uniformly random actions; it is 0 of the score. None if the environment failed
+    while it was measured."""
     random_episodes: int
     optimal_return: float | None
     """Mean return of perfect play, or a bound on it, where known: a score of 1."""
@@ -39,7 +38,7 @@ def measure_anchors(env: str, config: EnvironmentConfig | None = None) -> Anchor
     external = is_external(env)
     copies, episodes = (_EXTERNAL_COPIES, _EXTERNAL_EPISODES) if external else (_COPIES, _EPISODES)
     with closing(make_environment(env, copies, config=config)) as environment:
-        play = evaluate_policy(_Uniform(), environment, _SEED, episodes, _MAX_STEPS)
+        play = evaluate_policy(_Uniform(), environment, _SEED, episodes)
     return Anchors(
         random_return=play.mean_return,
         random_episodes=play.episodes,

@@ -78,7 +78,7 @@ def read_cell(folder: Path, cell: Cell) -> CellResult | None:
     try:
         return CellResult(**values)
     except TypeError as error:
-        raise DiscorlError(f"{path} is no result of a cell: delete it and go on") from error
+        raise DiscorlError(f"{path} is no result of a cell: delete it and resume") from error
 
 
 def _path(folder: Path, cell: Cell) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from discorl.comparison.summary import Group, Summary
-from discorl.runs.plots import pyplot, save_figure
+from discorl.runs.plots import COLOURS, pyplot, save_figure
 
 _COLUMNS = 3
 
@@ -58,8 +58,8 @@ def plot_scores(summary: Summary, path: Path) -> None:
 
 def _plot_panel(axes: Any, summary: Summary, env: str) -> None:
     scale = summary.scales[env]
-    levels = [summary.anchors[env].random_return] + ([scale.one] if scale else [])
-    for level in levels:
+    levels = [summary.anchors[env].random_return, scale.one if scale else None]
+    for level in (level for level in levels if level is not None):
         axes.axhline(level, color="grey", linestyle=":", linewidth=1)
     for index, rule in enumerate(summary.config.rules):
         group = summary.groups[rule, env]
@@ -82,4 +82,4 @@ def _plot_group(axes: Any, group: Group, colour: str) -> None:
 
 
 def _colour(index: int) -> str:
-    return f"C{index}"
+    return COLOURS[index % len(COLOURS)]

@@ -22,7 +22,8 @@ def table_rows(summary: Summary) -> list[list[str]]:
         one = _MISSING
         if scale is not None:
             one = f"{scale.one:.3f}{'*' if scale.one_is == 'best rule' else ''}"
-        zero = f"{summary.anchors[env].random_return:.3f}"
+        random = summary.anchors[env].random_return
+        zero = _MISSING if random is None else f"{random:.3f}"
         rows.append([env, zero, one, *(_score(g, summary.config.seeds) for g in groups)])
     rows.append(["environment steps", "", "", *(_env_steps(summary, rule) for rule in rules)])
     rows.append(["IQM [95% interval]", "", "", *(_estimate(summary, rule) for rule in rules)])

@@ -12,6 +12,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -37,7 +38,14 @@ from discorl.errors import DiscorlError
 from discorl.files import read_json, write_json
 from discorl.library.catalogue import load_rule, parameter_count, save_rule
 from discorl.rules.base import UpdateRule
-from discorl.runs.folder import CONFIG_FILE, file_name, read_settings
+from discorl.runs.folder import (
+    CONFIG_FILE,
+    file_name,
+    new_folder,
+    read_settings,
+    require_kind,
+    writing_to,
+)
 from discorl.runs.session import Interrupted, stop_signals
 from discorl.settings import flag
 from discorl.training.trainer import Trainer
@@ -113,7 +121,16 @@ def resume_comparison(
 
 def read_comparison_config(folder: Path) -> CompareConfig:
     """The configuration of a comparison's folder."""
+    require_kind(folder, "compare")
     return CompareConfig.from_json(read_settings(folder))
+
+
+def read_summary(folder: Path) -> Summary:
+    """What a comparison has come to so far."""
+    config = read_comparison_config(folder)
+    cells = _cells(config, folder)
+    results = [r for cell in cells if (r := read_cell(folder / CELLS, cell)) is not None]
+    return summarise(config, _anchors(config, folder, jobs=1), results)
 
 
 def _compare(
@@ -126,15 +143,17 @@ def _compare(
     jobs = _cores() if jobs is None else jobs
     if jobs < 1:
         raise DiscorlError("--jobs: expected at least 1")
-    anchors = _anchors(config, folder)
-    if not (folder / CONFIG_FILE).exists():
-        _write_beginnings(anchors, rules, folder)
-    # Last, because it says that everything else is there.
-    write_json(folder / CONFIG_FILE, config.to_json())
-    outcome = _run_cells(_cells(config, folder), folder, jobs, observer)
-    summary = summarise(config, anchors, outcome.results, outcome.failed)
-    _write_reports(summary, folder)
-    return summary
+    known = (folder / CONFIG_FILE).exists()
+    with writing_to(folder) if known else new_folder(folder):
+        anchors = _anchors(config, folder, jobs)
+        if not known:
+            _write_beginnings(anchors, rules, folder)
+        # Last, because it says that all else is there.
+        write_json(folder / CONFIG_FILE, config.to_json())
+        outcome = _run_cells(_cells(config, folder), folder, jobs, observer)
+        summary = summarise(config, anchors, outcome.results, outcome.failed)
+        _write_reports(summary, folder)
+        return summary
 
 
 @dataclass(frozen=True)
@@ -194,16 +213,32 @@ def _check(config: CompareConfig, rules: Mapping[str, UpdateRule]) -> None:
             Trainer(run, rules[entrant.rule]).close()
 
 
-def _anchors(config: CompareConfig, folder: Path) -> dict[str, Anchors]:
+def _anchors(config: CompareConfig, folder: Path, jobs: int) -> dict[str, Anchors]:
     """What scores 0 and 1 are, as measured when the comparison began."""
     if (folder / CONFIG_FILE).exists():
         stored = read_json(folder / ENVIRONMENTS_FILE)
-        return {env: Anchors(**stored[env]) for env in config.envs}
-    anchors = {env: measure_anchors(env, config.environment) for env in config.envs}
+        try:
+            return {env: Anchors(**stored[env]) for env in config.envs}
+        except (KeyError, TypeError) as error:
+            raise DiscorlError(f"{folder / ENVIRONMENTS_FILE} is damaged: {error!r}") from error
+    anchors = _measure_anchors(config, jobs)
     for env, anchor in anchors.items():
-        if anchor.optimal_return is not None and anchor.optimal_return <= anchor.random_return:
+        random, optimal = anchor.random_return, anchor.optimal_return
+        if random is not None and optimal is not None and optimal <= random:
             raise DiscorlError(f"--envs {env}: random play is perfect play, nothing to compare")
     return anchors
+
+
+def _measure_anchors(config: CompareConfig, jobs: int) -> dict[str, Anchors]:
+    """Random play in processes of its own: an environment that fails there fails its own runs,
+    and no others."""
+    measure = partial(measure_anchors, config=config.environment)
+    with stop_signals() as stop, closing(run_in_workers(measure, config.envs, jobs, stop)) as work:
+        measured = dict(work)
+    if stop:
+        raise KeyboardInterrupt
+    nothing = Anchors(None, 0, None)
+    return {e: a if isinstance(a := measured[e], Anchors) else nothing for e in config.envs}
 
 
 def _write_beginnings(
@@ -241,7 +276,7 @@ def _refuse_other_settings(config: CompareConfig, folder: Path) -> None:
     if changed:
         raise DiscorlError(
             f"{folder} holds a comparison with other settings ({', '.join(changed)}): choose "
-            f"another --out, or go on with it by `discorl compare --resume {folder}`"
+            f"another --out, or resume it with `discorl resume {folder}`"
         )
 
 
@@ -250,8 +285,8 @@ def _refuse_other_rules(rules: Mapping[str, UpdateRule], folder: Path) -> None:
         path = _copy(folder, list(rules), name)
         if path.exists() and not _is_same(rule, load_rule(path)):
             raise DiscorlError(
-                f"rule {name} has changed since {folder} was begun: choose another --out, or go "
-                f"on with the rule as it was by `discorl compare --resume {folder}`"
+                f"rule {name} has changed since {folder} was begun: choose another --out, or "
+                f"resume with the rule as it was: `discorl resume {folder}`"
             )
 
 

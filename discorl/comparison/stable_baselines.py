@@ -143,7 +143,7 @@ def _make(config: PeerConfig, episodes: list[Episode]) -> Any:
             policy_kwargs=policy_settings,
             **settings,
         )
-    except (TypeError, ValueError, AssertionError) as error:
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         vector_env.close()
         raise DiscorlError(f"{where} on {config.env}: {error}") from error
 

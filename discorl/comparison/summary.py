@@ -45,7 +45,8 @@ class Summary:
     config: CompareConfig
     anchors: dict[str, Anchors]
     scales: dict[str, Scale | None]
-    """Environment -> scale; None where no rule did better than random and no optimum is known."""
+    """Environment -> scale; None where no rule did better than random and no optimum is known, or
+    random play failed."""
     groups: dict[tuple[str, str], Group]
     """(rule, environment) -> its runs."""
     estimates: dict[str, Estimate | None]
@@ -130,6 +131,8 @@ def _runs(results: Sequence[CellResult], rule: str, env: str) -> list[CellResult
 
 def _scale(anchors: Anchors, groups: Sequence[Sequence[CellResult]]) -> Scale | None:
     zero = anchors.random_return
+    if zero is None:
+        return None
     if anchors.optimal_return is not None:
         return Scale(zero, anchors.optimal_return, "optimal return")
     means = [float(np.mean([run.final_return for run in group])) for group in groups if group]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
+import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -75,7 +78,7 @@ def run_in_workers(
 
 def _start(function: Callable[[Task], Any], task: Task) -> _Worker[Task]:
     ours, theirs = _SPAWN.Pipe()
-    process = _SPAWN.Process(target=_work, args=(function, theirs), daemon=True)
+    process = _SPAWN.Process(target=_work, args=(function, theirs, os.getpid()), daemon=True)
     with _interrupts_held_back():
         process.start()
     theirs.close()
@@ -118,13 +121,21 @@ def _end(worker: _Worker[Task]) -> None:
     worker.process.join()
 
 
-def _work(function: Callable[[Any], Any], pipe: Connection) -> None:
+def _work(function: Callable[[Any], Any], pipe: Connection, parent: int) -> None:
     """In the worker: tasks in, results out, until the other end is closed."""
+    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
     while True:
         try:
             pipe.send(_call(function, pipe.recv()))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
+
+
+def _die_with(parent: int) -> None:
+    """End this process when the one that started it has gone, whatever it computes."""
+    while os.getppid() == parent:
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+    os._exit(1)
 
 
 def _call(function: Callable[[Any], Any], task: Any) -> Any:

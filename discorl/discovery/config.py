@@ -110,6 +110,8 @@ class DiscoverConfig(FlatView):
             raise DiscorlError("--lifetimes: expected at least --inner-steps updates each")
         if self.life.experience.burn_in:
             raise DiscorlError("--burn-in: agents of a population have none")
+        if self.life.learning.learning_rate_schedule != "constant":
+            raise DiscorlError("--learning-rate-schedule: agents of a population have none")
         if self.life.experience.replay.replay_ratio > 1:
             raise DiscorlError("--replay-ratio: agents of a population update once a rollout")
 
@@ -133,7 +135,7 @@ class DiscoverConfig(FlatView):
 def _upgraded(values: dict[str, Any]) -> dict[str, Any]:
     """Version 0.1 had no batch size: replay, if it had any capacity, gave a share of a batch of
     one trajectory for each copy."""
-    told = {"sizes", "widths", "num_envs", "replay_capacity", "replay_fraction"}
+    told = {"sizes", "widths", "num_envs", "replay_capacity", "replay_fraction", "device", "wandb"}
     if not told <= set(values) or "batch_size" in values:
         return values
     if values["replay_capacity"]:

@@ -59,15 +59,20 @@ class Discoverer:
         self.config = config
         self.group = group or Group()
         dtype = torch.float64 if config.float64 else torch.float32
-        # Copies, because tensors read from a file may lie at any address: see `restore`.
-        params = {n: p.to(config.run.device, dtype, copy=True) for n, p in rule.params.items()}
+        # Copies, because tensors read from a file lie at any address: see `restore`.
+        params = {
+            n: p.to(config.run.torch_device, dtype, copy=True) for n, p in rule.params.items()
+        }
         self.rule = rule.with_params(params)
         self.env_of = deal_environments(config.envs, config.agents)
-        self.members = [
-            Member(config, index, env, self.rule)
-            for index, env in enumerate(self.env_of)
-            if self.group.owns(index)
-        ]
+        self.members: list[Member] = []
+        try:
+            for index, env in enumerate(self.env_of):
+                if self.group.owns(index):
+                    self.members.append(Member(config, index, env, self.rule))
+        except BaseException:
+            self.close()
+            raise
         meta = config.meta
         cosine = config.meta_steps if meta.meta_learning_rate_schedule == "cosine" else None
         self.optimiser = ClippedAdam(
@@ -88,7 +93,7 @@ class Discoverer:
             self.config.agents,
             len(AGENT_METRICS) + len(_EXTRA),
             dtype=torch.float64,
-            device=self.config.run.device,
+            device=self.config.run.torch_device,
         )
         total = {name: torch.zeros_like(p) for name, p in self.rule.params.items()}
         for member in self.members:
@@ -200,7 +205,7 @@ class Discoverer:
             "inner_loss": result.inner_metrics["total_loss"],
         }
         values = [result.metrics[name] for name in AGENT_METRICS] + [extra[n] for n in _EXTRA]
-        device = self.config.run.device
+        device = self.config.run.torch_device
         return torch.stack([torch.as_tensor(v, dtype=torch.float64, device=device) for v in values])
 
     def _report(self, table: Tensor, updates: Params) -> MetaStepReport:

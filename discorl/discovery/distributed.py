@@ -55,13 +55,13 @@ class Group:
 
 
 @contextmanager
-def join_group(device: str) -> Iterator[Group]:
+def join_group(device: torch.device) -> Iterator[Group]:
     """The group that `torchrun` set up, or a group of one."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield Group()
         return
-    cuda = torch.device(device).type == "cuda"
+    cuda = device.type == "cuda"
     if cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
@@ -77,6 +77,6 @@ def _explain() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise DiscorlError(
-            "another process of this run died or cannot be reached. Go on from the last "
+            "another process of this run died or cannot be reached. Resume from the last "
             f"checkpoint with --resume, on any number of processes. ({error})"
         ) from error

@@ -9,6 +9,7 @@ import torch
 
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.member import begin_life
+from discorl.life.playing import EvaluationStopped, Watch
 from discorl.rules.disco import DiscoRule
 
 _SEED_OFFSET = 500_000
@@ -37,13 +38,15 @@ def evaluate_rule(
     seed: int = 0,
     points: int = 50,
     index: int = 0,
+    watch: Watch | None = None,
 ) -> RuleEvaluation:
     """Train one fresh agent from birth with the rule held fixed.
 
     It lives as the population's agent `index` does: same network, same experience, same learning.
+    `watch` is told how many updates are done, and of how many, and may end it.
     """
     seed_of_life = _SEED_OFFSET + seed
-    generator = torch.Generator(config.run.device).manual_seed(seed_of_life)
+    generator = torch.Generator(config.run.torch_device).manual_seed(seed_of_life)
     every = max(config.eval_steps // points, 1)
     curve = []
     with closing(begin_life(config, index, env, seed_of_life, rule, generator)) as life:
@@ -51,6 +54,8 @@ def evaluate_rule(
             batch = life.batch(life.act())
             if batch is not None:
                 life.learn(batch)
+            if watch is not None and watch(step, config.eval_steps):
+                raise EvaluationStopped
             if step % every == 0 or step == config.eval_steps:
                 curve.append((step, life.episodes.mean_return()))
     returns = [value for _, value in curve]

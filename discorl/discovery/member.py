@@ -35,7 +35,7 @@ class Member:
         self.dtype = torch.float64 if config.float64 else torch.float32
         self.rule = rule
         self.seed = config.seed * _SEED_STRIDE + index
-        self.generator = torch.Generator(config.run.device).manual_seed(self.seed)
+        self.generator = torch.Generator(config.run.torch_device).manual_seed(self.seed)
         self.life: Life
         self.value_function: ValueFunction
         self.value_state: ValueState
@@ -140,5 +140,7 @@ def begin_life(
       env: an environment, or a family, from which the seed draws a member.
     """
     life = config.life_of(index)
-    source = find_environment(resolve_environment(env, seed), config.run.device, life.environment)
+    source = find_environment(
+        resolve_environment(env, seed), config.run.torch_device, life.environment
+    )
     return Life(source, rule, life, seed, generator, next(iter(rule.params.values())).dtype)

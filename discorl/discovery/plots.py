@@ -9,7 +9,7 @@ import numpy as np
 
 from discorl.files import read_json
 from discorl.runs.metrics import read_metrics
-from discorl.runs.plots import pyplot, save_figure
+from discorl.runs.plots import COLOURS, pyplot, save_figure
 
 RETURN = "population/return"
 EVALUATIONS_FILE = "evaluations.json"
@@ -21,7 +21,7 @@ def plot_discovery(folders: list[Path], path: Path) -> None:
     plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4), layout="constrained")
     for index, folder in enumerate(folders):
-        color = f"C{index}"
+        color = COLOURS[index % len(COLOURS)]
         evaluations = read_json(folder / EVALUATIONS_FILE)
         _plot_population(left, folder, color)
         scores = [(e["meta_step"], e["score"]) for e in evaluations]

@@ -10,6 +10,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -20,11 +21,12 @@ import torch
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.discoverer import AGENT_METRICS, Discoverer, MetaStepReport
 from discorl.discovery.distributed import join_group
-from discorl.discovery.evaluation import evaluate_rule
+from discorl.discovery.evaluation import RuleEvaluation, evaluate_rule
 from discorl.discovery.plots import EVALUATIONS_FILE, RETURN, plot_discovery
 from discorl.errors import DiscorlError
 from discorl.files import read_json, write_json
 from discorl.library.catalogue import load_rule, require_discovered, save_rule
+from discorl.life.playing import EvaluationStopped
 from discorl.rules.disco import DiscoConfig, DiscoRule
 from discorl.runs.checkpoint import Checkpoint, load_latest, save_checkpoint
 from discorl.runs.folder import (
@@ -33,8 +35,11 @@ from discorl.runs.folder import (
     CURVE_FILE,
     RESULT_FILE,
     RULE_FILE,
+    check_new,
+    new_folder,
     read_settings,
-    refuse_existing,
+    require_kind,
+    writing_to,
 )
 from discorl.runs.metrics import MetricsWriter
 from discorl.runs.session import (
@@ -46,6 +51,7 @@ from discorl.runs.session import (
     seen_enough,
     stop_signals,
 )
+from discorl.settings import change
 
 BEST_FILE = "best_rule.safetensors"
 
@@ -57,13 +63,16 @@ def start_discovery(
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Discover a rule in a new folder and return what `result.json` holds."""
-    with join_group(config.run.device) as group:
-        refuse_existing(folder, "discover")
-        discoverer = Discoverer(config, initial_rule(config), group)
-        group.wait()  # All must have looked before the leading process makes the folder.
-        if group.leads:
-            write_json(folder / CONFIG_FILE, config.to_json())
-        return _Run(discoverer, folder, observer, callbacks).run()
+    with join_group(config.run.torch_device) as group:
+        check_new(folder)
+        group.wait()  # Nobody may find the folder that the leading process now makes.
+        with (
+            new_folder(folder) if group.leads else nullcontext(),
+            closing(Discoverer(config, initial_rule(config), group)) as discoverer,
+        ):
+            if group.leads:
+                write_json(folder / CONFIG_FILE, config.to_json())
+            return _Run(discoverer, folder, observer, callbacks).run()
 
 
 def resume_discovery(
@@ -73,24 +82,37 @@ def resume_discovery(
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Resume a run from its newest intact checkpoint, on any number of processes."""
+    folder = Path(folder)
     config = read_discovery_config(folder)
     if meta_steps is not None and meta_steps != config.meta_steps:
         if config.meta.meta_learning_rate_schedule != "constant":
             raise DiscorlError("--meta-steps: a run with a schedule cannot be extended")
-        config = replace(config, meta_steps=meta_steps)
-    with join_group(config.run.device) as group:
+        changed = change(config, {"meta_steps": meta_steps})
+        newest = load_latest(folder / CHECKPOINTS)
+        if newest is not None and changed.meta_steps < newest.step:
+            raise DiscorlError(
+                f"--meta-steps {meta_steps}: the run is at meta-step {newest.step} of "
+                f"{config.meta_steps} already"
+            )
+        config = changed
+    with (
+        join_group(config.run.torch_device) as group,
+        writing_to(folder) if group.leads else nullcontext(),
+    ):
         checkpoint = load_latest(folder / CHECKPOINTS)
-        discoverer = Discoverer(config, _rule_of_run(folder, config, checkpoint), group)
-        if checkpoint is not None:
-            discoverer.restore(checkpoint)
-        group.wait()
-        if group.leads:
-            write_json(folder / CONFIG_FILE, config.to_json())
-        return _Run(discoverer, folder, observer, callbacks).run()
+        rule = _rule_of_run(folder, config, checkpoint)
+        with closing(Discoverer(config, rule, group)) as discoverer:
+            if checkpoint is not None:
+                discoverer.restore(checkpoint)
+            group.wait()
+            if group.leads:
+                write_json(folder / CONFIG_FILE, config.to_json())
+            return _Run(discoverer, folder, observer, callbacks).run()
 
 
 def read_discovery_config(folder: Path) -> DiscoverConfig:
     """The configuration of a discovery folder."""
+    require_kind(folder, "discover")
     return DiscoverConfig.from_json(read_settings(folder))
 
 
@@ -128,6 +150,7 @@ class _Run:
         self.leads = discoverer.group.leads
         self.observer = (observer if self.leads else None) or Silent()
         self.callbacks = callbacks
+        self.stop: list[int] = []
         self.evaluations = self._earlier_evaluations()
         wandb = self.config.run.wandb
         self.writer = (
@@ -140,11 +163,10 @@ class _Run:
         """Discover until the last meta-step, or until a callback has seen enough."""
         try:
             self.observer.start(self._title(), self.config.meta_steps, self._notes())
-            with stop_signals() as stop:
-                self._loop(stop)
-            return self._finish()
+            with stop_signals() as self.stop:
+                self._loop(self.stop)
+                return self._finish()
         finally:
-            self.discoverer.close()
             if self.writer is not None:
                 self.writer.close()
 
@@ -160,15 +182,15 @@ class _Run:
             step = discoverer.step
             check_finite(reports[-1], step)
             last = step == config.meta_steps
-            seen_enough = False
+            told_enough = False
             if step % run.log_every == 0 or last:
                 seconds = time.perf_counter() - started
-                seen_enough = self._log(reports, seconds)
+                told_enough = self._log(reports, seconds)
                 reports, started = [], time.perf_counter()
             if (run.eval_every and step % run.eval_every == 0) or last:
                 self._evaluate()
                 started = time.perf_counter()
-            signum, enough = self._agree_to_stop(stop, seen_enough)
+            signum, enough = self._agree_to_stop(stop, told_enough)
             if step % run.checkpoint_every == 0 or last or signum or enough:
                 self._save(discoverer.checkpoint())
             if signum:
@@ -177,7 +199,7 @@ class _Run:
     def _agree_to_stop(self, stop: list[int], enough: bool) -> tuple[int, bool]:
         """A signal or a callback in any process stops all of them after the same step."""
         flags = [stop[0] if stop else 0, len(stop[:1]), int(enough)]
-        summed = self.discoverer.group.sum(torch.tensor(flags, device=self.config.run.device))
+        summed = self.discoverer.group.sum(torch.tensor(flags, device=self.config.run.torch_device))
         total, count, enoughs = summed.tolist()
         return total // count if count else 0, enoughs > 0
 
@@ -207,7 +229,7 @@ class _Run:
         envs, updates = list(dict.fromkeys(env_of)), self.config.eval_steps
         say = self.observer.message
         say(f"evaluating the rule: {len(envs)} fresh agents, {updates:,} updates each")
-        results = [evaluate_rule(rule, self.config, env, index=env_of.index(env)) for env in envs]
+        results = [self._evaluate_on(rule, env, place, len(envs)) for place, env in enumerate(envs)]
         score = math.fsum(r.final_return for r in results) / len(results)
         entry = {
             "meta_step": self.discoverer.step,
@@ -224,6 +246,22 @@ class _Run:
         self.writer.write(self.discoverer.step, {"eval/fresh_agents": score, **record})
         parts = ", ".join(f"{r.env} {r.final_return:.3f}" for r in results)
         say(f"meta-step {self.discoverer.step}: fresh agents reach {score:.3f} ({parts})")
+
+    def _evaluate_on(self, rule: DiscoRule, env: str, place: int, count: int) -> RuleEvaluation:
+        """One fresh agent; a signal ends its life, and the run can be resumed."""
+
+        def watch(done: int, total: int) -> bool:
+            what = f"evaluating the rule, fresh agent {place + 1} of {count}, updates"
+            self.observer.evaluating(what, done, total)
+            # Several processes stop together, after the evaluation.
+            return bool(self.stop) and self.discoverer.group.size == 1
+
+        try:
+            index = self.discoverer.env_of.index(env)
+            return evaluate_rule(rule, self.config, env, index=index, watch=watch)
+        except EvaluationStopped:
+            self._save(self.discoverer.checkpoint())
+            raise Interrupted(self.stop[0], self.folder, self.discoverer.step) from None
 
     def _save(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is not None:

@@ -83,7 +83,8 @@ def make_atari(spec: str, num_envs: int, device: torch.device | str = "cpu") -> 
         full_action_space=settings.full_actions,
         reward_clipping=False,
     )
-    return AtariEnvironment(vector_env, spec, device)
+    limit = settings.frames // settings.frame_skip + 1
+    return AtariEnvironment(vector_env, spec, device, max_episode_steps=limit)
 
 
 def _vector_class(spec: str) -> Any:

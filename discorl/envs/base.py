@@ -22,6 +22,12 @@ class EnvironmentConfig:
     """Values to choose from in each dimension of continuous actions; 0 refuses such actions."""
     env_workers: bool = False
     """Run each copy of a Gymnasium environment in its own process; worth it if steps are slow."""
+    env_kwargs: tuple[str, ...] = ()
+    """Keyword arguments of a Gymnasium environment, or of the function that makes it:
+    is_slippery=false map_name=8x8."""
+    env_wrappers: tuple[str, ...] = ()
+    """Wrappers of a Gymnasium environment, innermost first: module:Class, called with the
+    environment."""
     env_timeout: Positive = 60.0
     """Seconds such a process has to answer before it is ended."""
 

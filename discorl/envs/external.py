@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -15,12 +16,24 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from discorl.envs.base import Environment, EnvironmentConfig
-from discorl.envs.gymnasium import GymnasiumEnvironment
+from discorl.envs.gymnasium import GymnasiumEnvironment, where_raised
 from discorl.envs.spaces import CheckedEnv
 from discorl.errors import DiscorlError, UnknownNameError
+from discorl.settings import guess_value, split_settings
 
 _EXTRAS = {"ALE": ("ale_py", "atari"), "MinAtar": ("minatar", "minatar")}
-"""Namespaces of environments in separate packages -> package, and the extra that installs it."""
+"""Namespaces of environments in packages of their own -> package, and the extra that brings it."""
+_PACKAGES = {
+    "MiniGrid": "minigrid",
+    "BabyAI": "minigrid",
+    "MiniWorld": "miniworld",
+    "highway": "highway_env",
+    "merge": "highway_env",
+    "PyBulletEnv": "pybullet_envs_gymnasium",
+    "CrafterReward": "crafter",
+    "procgen": "procgen",
+}
+"""How ids of well-known packages begin -> the module that registers them."""
 
 
 def make_gymnasium(
@@ -103,35 +116,71 @@ def _make_one(spec: str, make: Callable[[], Any]) -> Any:
         raise DiscorlError(f"environment '{spec}': {error}") from error
 
 
+def _hint(spec: str) -> str:
+    """What may be missing, if Gymnasium does not know an id."""
+    package = _PACKAGES.get(re.split(r"[-/]", spec.partition(":")[0])[0])
+    if ":" in spec:
+        return ""
+    if package:
+        return f"It is of another package: pip install {package}, and give {package}:{spec}."
+    return "If another package registers it, give package:id."
+
+
 def _made(spec: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
     except DiscorlError:
         raise
     except gymnasium.error.UnregisteredEnv as error:
-        raise UnknownNameError("environment", spec, [], str(error)) from error
+        raise UnknownNameError("environment", spec, [], f"{error} {_hint(spec)}") from error
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise DiscorlError(f"environment '{spec}': a package is missing: {error}") from error
     except Exception as error:
         raise DiscorlError(
             f"environment '{spec}' could not be made: {type(error).__name__}: {error}"
+            f"{where_raised(error)}"
         ) from error
 
 
-def find_maker(spec: str) -> Callable[[], Any]:
-    """The function that makes the environment that `spec` names.
+def find_maker(spec: str, config: EnvironmentConfig | None = None) -> Callable[[], Any]:
+    """What makes the environment that `spec` names.
 
     Args:
-      spec: an id that Gymnasium knows, such as `CartPole-v1`; or `module:function`, where the
-        function takes no arguments. Modules are looked up in the current directory too.
+      spec: an id that Gymnasium knows, `CartPole-v1`, with the module that registers it before a
+        colon where needed, `minigrid:MiniGrid-Empty-5x5-v0`; or `module:function`. Modules are
+        looked for in the current directory too.
+      config: its keyword arguments and wrappers.
     """
+    config = config or EnvironmentConfig()
+    texts = split_settings(config.env_kwargs, "--env-kwargs")
+    make = partial(_find(spec), **{name: guess_value(text) for name, text in texts.items()})
+    wrappers = [_import("--env-wrappers", *_split_name(name)) for name in config.env_wrappers]
+    return partial(_make_wrapped, make, wrappers) if wrappers else make
+
+
+def _make_wrapped(make: Callable[[], Any], wrappers: list[Callable[[Any], Any]]) -> Any:
+    env = make()
+    for wrapper in wrappers:
+        env = wrapper(env)
+    return env
+
+
+def _split_name(name: str) -> tuple[str, str]:
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        raise DiscorlError(f"--env-wrappers {name}: expected module:Class")
+    return module, attribute
+
+
+def _find(spec: str) -> Callable[..., Any]:
+    _look_here()
     module, _, function = spec.partition(":")
     if function.isidentifier():
         return _import(spec, module, function)
     return partial(_make_registered, spec)
 
 
-def _make_registered(env_id: str) -> Any:
+def _make_registered(env_id: str, **kwargs: Any) -> Any:
     """One environment by its id; in a worker too, which may have imported nothing yet."""
     package, extra = _EXTRAS.get(env_id.partition("/")[0], (None, None))
     if package is not None:
@@ -141,14 +190,18 @@ def _make_registered(env_id: str) -> Any:
             raise DiscorlError(
                 f"environment '{env_id}' needs a package: pip install 'discorl[{extra}]'"
             ) from error
-    return gymnasium.make(env_id)
+    return gymnasium.make(env_id, **kwargs)
 
 
-def _import(spec: str, module: str, function: str) -> Callable[[], Any]:
+def _look_here() -> None:
+    """Let modules in the current directory be found, by worker processes too."""
     here = os.getcwd()
     if here not in sys.path:
-        # It stays there: worker processes import the module again.
         sys.path.insert(0, here)
+
+
+def _import(spec: str, module: str, function: str) -> Callable[..., Any]:
+    _look_here()
     try:
         found = importlib.import_module(module)
     except Exception as error:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import traceback
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from torch import Tensor
 
+import discorl.envs
 from discorl.envs.spaces import ActionWriter, ObservationReader
 from discorl.errors import DiscorlError
 from discorl.observations import Observation, ObservationSpec, observation_leaves
@@ -39,6 +43,8 @@ class GymnasiumEnvironment:
       name: what errors call it.
       timeout: seconds worker processes have for a step or a reset before they are ended.
       discretize_actions: values in each dimension of continuous actions.
+      max_episode_steps: after how many steps episodes are cut off, if they do not say so
+        themselves.
     """
 
     def __init__(
@@ -49,8 +55,10 @@ class GymnasiumEnvironment:
         *,
         timeout: float = 60.0,
         discretize_actions: int = 0,
+        max_episode_steps: int | None = None,
     ) -> None:
         self.name = name
+        self.max_episode_steps = max_episode_steps or _step_limit(vector_env)
         self.num_envs = vector_env.num_envs
         self._env = vector_env
         self._device = torch.device(device)
@@ -231,9 +239,15 @@ class GymnasiumEnvironment:
                 f"{self._timeout:g} seconds at step {self._steps}; its processes were ended. "
                 "If it is slow rather than stuck, give a longer timeout"
             )
+        if isinstance(error, EOFError | ConnectionError) and self._workers is not None:
+            dead = [str(i) for i, p in enumerate(self._workers.processes) if not p.is_alive()]
+            return DiscorlError(
+                f"environment '{self.name}': the process of copy {', '.join(dead) or '?'} died at "
+                f"step {self._steps}; without --env-workers its last words can be seen"
+            )
         return DiscorlError(
-            f"environment '{self.name}' raised {type(error).__name__}: {error} "
-            f"at step {self._steps}"
+            f"environment '{self.name}' raised {type(error).__name__}: {error}"
+            f"{where_raised(error)} at step {self._steps}"
         )
 
     def _error(self, problem: str) -> DiscorlError:
@@ -248,6 +262,21 @@ def _with_rows(
     for name, leaf in observation_leaves(copy).items():
         leaf[torch.as_tensor(rows, device=leaf.device)] = parts[name]
     return copy
+
+
+def where_raised(error: BaseException) -> str:
+    """The file and line of somebody else's code that an error came from, if there is any."""
+    ours = tuple(str(Path(module.__file__ or "").parent) for module in (discorl.envs, gymnasium))
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in frames if not f.filename.startswith(ours)]
+    return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+
+
+def _step_limit(vector_env: VectorEnv[Any, Any, Any]) -> int | None:
+    """After how many steps episodes are cut off, if that is known."""
+    single = getattr(vector_env.unwrapped, "envs", None)
+    specs = [vector_env.spec, single[0].spec if single else None]
+    return next((s.max_episode_steps for s in specs if s and s.max_episode_steps), None)
 
 
 def _autoreset_mode(vector_env: VectorEnv[Any, Any, Any]) -> str:

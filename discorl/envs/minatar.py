@@ -126,4 +126,5 @@ def make_minatar(spec: str, num_envs: int, device: torch.device | str = "cpu") -
     def make() -> Any:
         return minatar.Environment(name.removeprefix(_PREFIX), settings.sticky, settings.ramping)
 
-    return GymnasiumEnvironment(MinAtarGames(make, settings, num_envs), spec, device)
+    games = MinAtarGames(make, settings, num_envs)
+    return GymnasiumEnvironment(games, spec, device, max_episode_steps=settings.steps)

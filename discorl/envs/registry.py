@@ -114,7 +114,7 @@ def _make_external(
         return make_atari(spec, num_envs, device)
     from discorl.envs.external import find_maker, make_gymnasium
 
-    return make_gymnasium(spec, find_maker(spec), num_envs, device, config)
+    return make_gymnasium(spec, find_maker(spec, config), num_envs, device, config)
 
 
 def make_game(spec: str) -> TensorGame:

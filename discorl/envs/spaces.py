@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,8 @@ MAX_ACTIONS = 1024
 _Array = npt.NDArray[Any]
 _Path = tuple[str | int, ...]
 _ALL = slice(None)
+_READABLE = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+"""What observations are made of."""
 
 
 class ObservationReader:
@@ -35,7 +38,14 @@ class ObservationReader:
 
     def __init__(self, space: Space[Any]) -> None:
         self.space = space
-        self._entries = [_make_entry(path, leaf) for path, leaf in _leaves(space, ())]
+        leaves = list(_leaves(space, ()))
+        readable = [(path, leaf) for path, leaf in leaves if _is_readable(leaf)]
+        if readable and len(readable) < len(leaves):
+            left = [".".join(map(str, path)) for path, leaf in leaves if not _is_readable(leaf)]
+            warnings.warn(
+                f"observations: left out what cannot be read: {', '.join(left)}", stacklevel=2
+            )
+        self._entries = [_make_entry(path, leaf) for path, leaf in readable or leaves]
         self._plain = not isinstance(space, spaces.Dict | spaces.Tuple)
         names = [entry.name for entry in self._entries]
         if not names or len(set(names)) < len(names):
@@ -141,8 +151,15 @@ def _leaves(space: Space[Any], path: _Path) -> Iterator[tuple[_Path, Space[Any]]
         yield from _leaves(part, (*path, key))
 
 
+def _is_readable(space: Space[Any]) -> bool:
+    """Whether it can be made numbers, and has any; texts and graphs beside others are left out."""
+    return isinstance(space, _READABLE) and 0 not in (space.shape or ())
+
+
 def _make_entry(path: _Path, space: Space[Any]) -> _Entry:
     name = ".".join(map(str, path)) or "observations"
+    if 0 in (space.shape or ()):
+        raise DiscorlError(f"observation space {space}: it holds no numbers")
     if isinstance(space, spaces.Box):
         return _box_entry(name, path, space)
     if isinstance(space, spaces.MultiBinary):

@@ -43,6 +43,9 @@ class TensorGame(Protocol):
 class TensorEnvironment:
     """Plays B copies of a game and restarts each one when its episode ends."""
 
+    max_episode_steps = 100_000
+    """Every game ends by itself, long before that."""
+
     def __init__(self, game: TensorGame, num_envs: int, device: torch.device | str = "cpu") -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs: expected at least 1, got {num_envs}")

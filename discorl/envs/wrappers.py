@@ -99,6 +99,7 @@ class NormalizedEnvironment:
         self.env = env
         self.num_envs = env.num_envs
         self.num_actions = env.num_actions
+        self.max_episode_steps: int | None = getattr(env, "max_episode_steps", None)
         self.frozen = frozen
         self.observation_spec: ObservationSpec = _normalized_spec(env.observation_spec)
         self.moments = RunningMoments() if moments is None else moments

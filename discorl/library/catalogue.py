@@ -132,6 +132,17 @@ def rule_settings(rule: UpdateRule) -> dict[str, Any]:
     return {name: kind for name, kind in types.items() if not is_dataclass(kind)}
 
 
+def name_rule(rule: UpdateRule) -> str:
+    """What `load_rule` reads as this rule, with its settings, if it is in the table."""
+    for name, entry in RULES.items():
+        if not isinstance(entry, StoredRule) and type(rule) is entry:
+            known, default = rule_settings(rule), entry().config
+            values = {key: getattr(rule.config, key) for key in known}
+            texts = [f"{k}={v}".lower() for k, v in values.items() if v != getattr(default, k)]
+            return f"{name}:{','.join(texts)}" if texts else name
+    return rule.name
+
+
 def as_rule(rule: str | Path | UpdateRule) -> UpdateRule:
     """A rule given by name, by file or as itself."""
     return load_rule(rule) if isinstance(rule, str | Path) else rule

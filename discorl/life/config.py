@@ -95,6 +95,11 @@ class ExperienceConfig(FlatView):
         return self.replay.shares(self.num_envs)
 
     @property
+    def first_update(self) -> int:
+        """The first training step with an update: replay must hold its share of a batch."""
+        return max(-(-self.shares[1] // self.num_envs), 1)
+
+    @property
     def rollout_steps(self) -> int:
         """Environment steps of one rollout, over all copies."""
         return self.num_envs * self.rollout_length

@@ -22,7 +22,7 @@ from discorl.life.acting import Acted, act
 from discorl.life.config import LifeConfig
 from discorl.life.episodes import EpisodeLog
 from discorl.life.mind import Mind
-from discorl.life.playing import AgentPolicy, Evaluation, evaluate_policy
+from discorl.life.playing import AgentPolicy, Evaluation, Watch, evaluate_policy
 from discorl.life.rewards import RewardScaler
 from discorl.replay import ReplaySpec
 from discorl.rollout import Memory, Rollout
@@ -147,13 +147,23 @@ class Life:
         self.episodes.recent.clear()
         self._begin()
 
-    def evaluate(self, greedy: bool, episodes: int, seed: int) -> Evaluation:
-        """Play whole episodes in separate environments; this life is not touched."""
-        # Copies of an external environment cost memory or processes: each plays many episodes.
+    def evaluate(
+        self,
+        greedy: bool,
+        episodes: int,
+        seed: int,
+        max_steps: int | None = None,
+        watch: Watch | None = None,
+    ) -> Evaluation:
+        """Play whole episodes on environments of their own; this life is not touched.
+
+        See `evaluate_policy`.
+        """
+        # Copies of an environment from outside cost memory or processes: each plays many episodes.
         copies = episodes if self.source.cheap else self.config.experience.num_envs
         policy = AgentPolicy(self.mind.learner.agent, self.state.params, greedy)
         with closing(self._make_env(copies, frozen=True)) as env:
-            return evaluate_policy(policy, env, seed, episodes)
+            return evaluate_policy(policy, env, seed, episodes, max_steps, watch)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to resume exactly from here, in groups."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,8 +15,15 @@ from discorl.layers import Params
 from discorl.life.acting import choose, policy_step
 from discorl.rollout import TimeStep
 
-MAX_STEPS = 100_000
-"""Of an episode, by default."""
+MAX_STEPS = 3_000
+"""Of an episode in an environment that names no limit."""
+
+Watch = Callable[[int, int], bool]
+"""Told how many episodes have ended, and of how many, after each step; True ends the evaluation."""
+
+
+class EvaluationStopped(Exception):
+    """Whoever watched an evaluation ended it."""
 
 
 class Policy(Protocol):
@@ -67,7 +75,8 @@ def evaluate_policy(
     env: Environment,
     seed: int,
     episodes: int | None = None,
-    max_steps: int = MAX_STEPS,
+    max_steps: int | None = None,
+    watch: Watch | None = None,
 ) -> Evaluation:
     """Play whole episodes: one in each copy of the environment, and again until there are enough.
 
@@ -75,14 +84,22 @@ def evaluate_policy(
 
     Args:
       episodes: how many; by default one for each copy.
-      max_steps: of an episode.
+      max_steps: of an episode; by default the environment's own limit, or 3,000.
+      watch: is told how far it is, and may end it.
     """
     episodes = episodes or env.num_envs
-    rounds = [
-        # Vector environments give their copies consecutive seeds: rounds must not share any.
-        _play_round(policy, env, seed + number * env.num_envs, max_steps)
-        for number in range(-(-episodes // env.num_envs))
-    ]
+    max_steps = max_steps or getattr(env, "max_episode_steps", None) or MAX_STEPS
+    rounds = []
+    for number in range(-(-episodes // env.num_envs)):
+        before = number * env.num_envs
+
+        def goes_on(running: Tensor, before: int = before) -> None:
+            ended = min(before + int((~running).sum()), episodes)
+            if watch is not None and watch(ended, episodes):
+                raise EvaluationStopped
+
+        # Vector environments give their copies the seeds that follow: rounds must not share any.
+        rounds.append(_play_round(policy, env, seed + before, max_steps, goes_on))
     total, length, running = (torch.cat(parts)[:episodes] for parts in zip(*rounds, strict=True))
     return Evaluation(
         mean_return=float(total.mean()),
@@ -94,7 +111,11 @@ def evaluate_policy(
 
 
 def _play_round(
-    policy: Policy, env: Environment, seed: int, max_steps: int
+    policy: Policy,
+    env: Environment,
+    seed: int,
+    max_steps: int,
+    goes_on: Callable[[Tensor], None],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns, lengths and whether it is still running [B], of the first episode of each copy."""
     step, carried = env.reset(seed), policy.begin(env, seed)
@@ -107,6 +128,7 @@ def _play_round(
         total += torch.where(running, step.reward.double(), 0)
         length += running
         running &= ~step.ended
+        goes_on(running)
         if not running.any():
             break
     return total, length, running

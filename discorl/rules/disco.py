@@ -139,8 +139,9 @@ class DiscoRule:
 
     def configured(self, **settings: Any) -> DiscoRule:
         """The same rule with other settings, which its provenance then lists."""
-        told = ", ".join(f"{name}={value}" for name, value in settings.items())
-        provenance = self.provenance | {"changed_settings": told}
+        before = self.provenance.get("changed_settings")
+        told = [*([before] if before else []), *(f"{k}={v}" for k, v in settings.items())]
+        provenance = self.provenance | {"changed_settings": ", ".join(told)}
         return replace(self, config=replace(self.config, **settings), provenance=provenance)
 
     needs_advantages: ClassVar[bool] = False

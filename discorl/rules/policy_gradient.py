@@ -9,6 +9,7 @@ from torch import Tensor
 from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
 from discorl.rollout import Transitions
 from discorl.rules.base import HandWritten, Metrics
+from discorl.settings import NotNegative, check_fields
 from discorl.values.distributions import entropy, log_prob
 
 
@@ -19,11 +20,16 @@ class PolicyGradient(HandWritten):
     Set `Transitions.advantages`: this rule has no critic of its own.
     """
 
-    pg_cost: float = 1.0
-    entropy_cost: float = 0.01
+    pg_cost: NotNegative = 1.0
+    """Weight of the policy gradient."""
+    entropy_cost: NotNegative = 0.01
+    """Weight of the entropy bonus."""
 
     name = "policy_gradient"
     needs_advantages = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def heads(self, num_actions: int) -> HeadSpec:
         """A policy and nothing else."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import secrets
 import shutil
-import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     with explain_write_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(folder)
-        temporary = Path(tempfile.mkdtemp(dir=folder, prefix=".tmp_"))
+        temporary = folder / f".tmp_{os.getpid()}_{secrets.token_hex(4)}"
+        temporary.mkdir()
         try:
             _fill(temporary, checkpoint)
             if path.exists():
@@ -65,8 +67,20 @@ def load_latest(folder: Path) -> Checkpoint | None:
         try:
             return read_checkpoint(path)
         except DiscorlError as error:
+            if not path.exists():  # Its run goes on, and has newer ones by now.
+                return load_latest(folder)
             warnings.warn(f"{error}; trying the checkpoint before it", stacklevel=2)
     return None
+
+
+def find_checkpoint(folder: Path, step: str) -> Path:
+    """The checkpoint of a step, by its number."""
+    known = {str(int(p.name.removeprefix(_PREFIX))): p for p in list_checkpoints(folder)}
+    if step not in known:
+        raise DiscorlError(
+            f"{folder.parent} has no checkpoint of step {step}: it has {', '.join(known) or 'none'}"
+        )
+    return known[step]
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -89,6 +103,8 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
         "values": checkpoint.values,
     }
     (folder / _META).write_text(json.dumps(meta, indent=2) + "\n")
+    # The library keeps its files to their owner; colleagues may read what they may read.
+    (folder / _STATE).chmod((folder / _META).stat().st_mode)
     for name in (_STATE, _META):
         sync(folder / name)
     sync(folder)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
+from discorl.errors import DiscorlError
 from discorl.settings import Count, Natural, check_fields
 
 
@@ -12,7 +15,8 @@ class RunConfig:
     """Where a run computes, and what it writes when."""
 
     device: str = "cpu"
-    """Where everything is computed: cpu, cuda, cuda:1, ..."""
+    """Where everything is computed: cpu, cuda, cuda:1, ...; auto takes an accelerator if there is
+    one."""
     log_every: Count = 10
     """Steps between records of metrics."""
     eval_every: Natural = 0
@@ -26,3 +30,17 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device, if it can be used here; `auto` is the accelerator, if there is one."""
+        if self.device == "auto":
+            found = torch.accelerator.is_available()
+            accelerator = torch.accelerator.current_accelerator() if found else None
+            return accelerator or torch.device("cpu")
+        try:
+            device = torch.device(self.device)
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise DiscorlError(f"--device {self.device} cannot be used here: {error}") from error
+        return device

@@ -56,7 +56,6 @@ def shown_in_python(progress: bool | None, shown: dict[str, str]) -> Iterator[Ob
 
 
 def watch(
-    command: str,
     shown: dict[str, str],
     work: Callable[[Observer], dict[str, Any]],
     console: Console,
@@ -66,9 +65,7 @@ def watch(
         with make_display(console, shown) as display:
             return 0, work(display)
     except Interrupted as stop:
-        console.print(
-            f"{stop}. Resume with: discorl {command} --resume {stop.folder}", soft_wrap=True
-        )
+        console.print(f"{stop}. Resume with: discorl resume {stop.folder}", soft_wrap=True)
         return stop.exit_code, {}
 
 
@@ -79,6 +76,7 @@ class PlainDisplay:
         self._console = console
         self._shown = list(shown.items())[:_IN_A_LINE]
         self._last = 0.0
+        self._evaluation = ""
 
     def __enter__(self) -> PlainDisplay:
         return self
@@ -107,6 +105,15 @@ class PlainDisplay:
         parts.append(f"ETA {_duration((progress.steps - progress.step) / max(rate, 1e-9))}")
         self.message("  ".join(parts))
 
+    def evaluating(self, what: str, done: int, total: int) -> None:
+        """One line, unless the last was a moment ago."""
+        now = time.monotonic()
+        if what != self._evaluation:
+            self._evaluation, self._last = what, now
+        elif now - self._last >= _SECONDS_BETWEEN_LINES:
+            self._last = now
+            self.message(f"{what}: {done}/{total}")
+
     def message(self, text: str) -> None:
         """A line of its own."""
         self._console.print(text, highlight=False, soft_wrap=True)
@@ -127,6 +134,13 @@ class LiveDisplay:
             console=console,
         )
         self._task = self._bar.add_task("training", total=1)
+        self._side = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+            console=console,
+        )
+        self._evaluation = self._side.add_task("evaluating", total=1, visible=False)
         self._live = Live(self._bar, console=console, refresh_per_second=4)
 
     def __enter__(self) -> LiveDisplay:
@@ -145,13 +159,22 @@ class LiveDisplay:
     def progress(self, progress: Progress) -> None:
         """Move the bar and refill the table."""
         self._bar.update(self._task, completed=progress.step)
-        table = Table(show_header=False, box=None, padding=(0, 2))
         self._latest |= progress.metrics
+        self._refresh()
+
+    def _refresh(self) -> None:
+        table = Table(show_header=False, box=None, padding=(0, 2))
         for name, label in self._shown.items():
             if name in self._latest:
                 value = self._latest[name]
                 table.add_row(label, f"{value:,.0f}" if value == int(value) else f"{value:.3f}")
-        self._live.update(Group(self._bar, table))
+        self._live.update(Group(self._bar, self._side, table))
+
+    def evaluating(self, what: str, done: int, total: int) -> None:
+        """A bar of its own, as long as it is under way."""
+        self._side.update(self._evaluation, description=what, completed=done, total=total)
+        self._side.update(self._evaluation, visible=done < total)
+        self._refresh()
 
     def message(self, text: str) -> None:
         """A line above the panel."""

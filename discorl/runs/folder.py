@@ -1,30 +1,130 @@
-"""What a run folder holds, whatever the run does."""
+"""What a run folder holds, whatever the run does, and who may write to it."""
 
 from __future__ import annotations
 
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from discorl.errors import DiscorlError
-from discorl.files import read_json
+from discorl.files import explain_write_errors, read_json
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Not on this system: folders are not locked there.
+    fcntl = None
 
 CONFIG_FILE = "config.json"
 RULE_FILE = "rule.safetensors"
 RESULT_FILE = "result.json"
 CURVE_FILE = "curve.png"
 CHECKPOINTS = "checkpoints"
+LOCK_FILE = ".lock"
+
+Kind = Literal["train", "discover", "compare"]
+KINDS: dict[Kind, str] = {
+    "train": "a training run",
+    "discover": "a discovery",
+    "compare": "a comparison",
+}
+"""Command -> what the folder it makes is called."""
+_SHOWN = 5
+_claimed: set[Path] = set()
+"""Folders this process writes to: the system's lock does not keep a process from itself."""
 
 
-def refuse_existing(folder: Path, command: str) -> None:
-    """Raise DiscorlError if the folder already holds a run; `command` is what made it."""
-    if (folder / CONFIG_FILE).exists():
+@contextmanager
+def new_folder(folder: Path) -> Iterator[None]:
+    """Write to a folder that is new or empty; it is removed again if no run comes of it."""
+    found = check_new(folder)
+    existed, had_lock = os.path.isdir(folder), LOCK_FILE in found
+    if not had_lock:
+        check_empty(folder)  # Before anything is written into it.
+    try:
+        with writing_to(folder):
+            check_empty(folder)
+            yield
+    finally:
+        if not had_lock and not (folder / CONFIG_FILE).exists():
+            with suppress(OSError):
+                (folder / LOCK_FILE).unlink(missing_ok=True)
+                if not existed:
+                    folder.rmdir()
+
+
+def check_new(folder: Path) -> list[str]:
+    """What a folder holds; DiscorlError if it holds a run, or cannot be a folder."""
+    try:
+        found = sorted(path.name for path in folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DiscorlError(f"{folder}: {error.strerror}: choose another --out") from error
+    if CONFIG_FILE in found:
         raise DiscorlError(
-            f"{folder} already holds a run: resume it with `discorl {command} --resume "
+            f"{folder} already holds {KINDS[run_kind(folder)]}: resume it with `discorl resume "
             f"{folder}`, or choose another --out"
+        )
+    return found
+
+
+def check_empty(folder: Path) -> None:
+    """Raise DiscorlError if a folder holds anything, and say what."""
+    found = [name for name in check_new(folder) if name != LOCK_FILE]
+    if found:
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise DiscorlError(
+            f"{folder} is not empty, and nothing is overwritten: it holds "
+            f"{', '.join(found[:_SHOWN])}{more}. Choose another --out"
         )
 
 
-Kind = Literal["train", "discover", "compare"]
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Be the only writer of a folder; the lock dies with this process, however it ends."""
+    path, place = folder / LOCK_FILE, folder.resolve()
+    if place in _claimed:  # Before the file is opened: closing it again would give up the lock.
+        raise DiscorlError(f"{folder} is being written to by process {os.getpid()}, this one")
+    with explain_write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if not _lock(handle):
+            raise DiscorlError(f"{folder} is being written to by {_holder(path)}")
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        text = f"process {os.getpid()} on {socket.gethostname()} since {now}"
+        with explain_write_errors(path):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, text.encode(), 0)
+        _claimed.add(place)
+        try:
+            yield
+        finally:
+            _claimed.discard(place)
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int) -> bool:
+    if fcntl is None:
+        return True
+    try:
+        # Of the process, not of the file handle: forked children do not keep it alive.
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _holder(path: Path) -> str:
+    with suppress(OSError, UnicodeDecodeError):
+        return path.read_text()[:200].strip() or "another process"
+    return "another process"
 
 
 def run_kind(folder: Path) -> Kind:
@@ -33,6 +133,16 @@ def run_kind(folder: Path) -> Kind:
     if "meta_steps" in settings:
         return "discover"
     return "compare" if "rules" in settings else "train"
+
+
+def require_kind(folder: Path, kind: Kind) -> None:
+    """Raise DiscorlError, saying what it is, unless the folder holds a run of this kind."""
+    found = run_kind(folder)
+    if found != kind:
+        raise DiscorlError(
+            f"{folder} holds {KINDS[found]}, not {KINDS[kind]}: `discorl resume` and `discorl "
+            "plot` work on any kind"
+        )
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -46,5 +156,5 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def file_name(text: str) -> str:
-    """The text with underscores for whatever a file name should not hold."""
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in text)
+    """The text with nothing in it that a file's name should not hold, and not too long."""
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in text)[:100]

@@ -55,12 +55,19 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     path = folder / METRICS_FILE
     if not path.exists():
         return []
-    records = []
-    for line in path.read_text().splitlines():
+    records: list[dict[str, Any]] = []
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DiscorlError(f"{path} cannot be read: {error}") from error
+    for line in lines:
         try:
-            records.append(json.loads(line))
+            record = json.loads(line)
         except ValueError:
             break
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            raise DiscorlError(f"{path}: line {len(records) + 1} is no record of metrics")
+        records.append(record)
     return records
 
 

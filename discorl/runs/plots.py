@@ -1,60 +1,97 @@
-"""Learning curves as pictures."""
+"""Learning curves as pictures, all in one style."""
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from discorl.errors import DiscorlError
-from discorl.files import read_json, write_atomically
+from discorl.files import write_atomically
 from discorl.runs.config import RunConfig
+from discorl.runs.folder import read_settings
 from discorl.runs.metrics import read_metrics
 from discorl.settings import flat_settings
 
 EPISODE_RETURN = "charts/episode_return"
-_HOUSEKEEPING = {"seed", "steps", "meta_steps", "eval_episodes", "compile"} | set(
+Axis = Literal["steps", "env_steps", "seconds"]
+_AXES: dict[Axis, tuple[str, str]] = {
+    "steps": ("step", "training steps"),
+    "env_steps": ("charts/env_steps", "environment steps"),
+    "seconds": ("time/seconds", "seconds of acting and learning"),
+}
+"""What can run over the x-axis: its name in the records, and its title."""
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Told apart by colour-blind readers too (Okabe & Ito, 2008)."""
+_LINES = ("-", "--", "-.", ":")
+_HOUSEKEEPING = {"seed", "steps", "meta_steps", "eval_episodes", "eval_max_steps", "compile"} | set(
     flat_settings(RunConfig())
 )
 """Settings in which runs of one experiment may differ."""
 _DIFFERENCES = 2
-"""How many differing settings the legend names."""
+"""So many differing settings are named in the legend."""
+_WIDTH = 60
+"""Characters in a line of a legend."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric of one run over steps."""
+    """One metric of one run."""
 
-    label: str
-    """Environment and rule."""
-    steps: np.ndarray
+    env: str
+    rule: str
+    x: dict[Axis, np.ndarray]
+    """What can run over the x-axis -> [n]."""
     values: np.ndarray
+    """[n]."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Runs with the same label and settings are seeds of one experiment."""
+    """Runs with the same environment, rule and settings are seeds of one experiment."""
 
 
 def read_curve(folder: Path, metric: str = EPISODE_RETURN) -> Curve:
-    """The curve of a run folder, labelled by environment and rule."""
-    config = read_json(folder / "config.json")
-    points = [(r["step"], r[metric]) for r in read_metrics(folder) if metric in r]
-    if not points:
+    """The curve of a run folder."""
+    config = read_settings(folder)
+    records = [r for r in read_metrics(folder) if isinstance(r.get(metric), int | float)]
+    if not records:
         raise DiscorlError(f"{folder} has no metric '{metric}' yet")
-    steps, values = np.array(points, dtype=float).T
-    label = f"{config.get('env', folder.name)}, {config.get('rule', '?')}"
-    settings = {k: v for k, v in config.items() if k not in _HOUSEKEEPING}
-    return Curve(label, steps, values, settings)
+    x = {
+        axis: np.array([record[name] for record in records], dtype=float)
+        for axis, (name, _) in _AXES.items()
+        if all(name in record for record in records)
+    }
+    values = np.array([record[metric] for record in records], dtype=float)
+    settings = {k: v for k, v in config.items() if k not in {*_HOUSEKEEPING, "env", "rule"}}
+    env, rule = config.get("env", folder.name), config.get("rule", config.get("init", "?"))
+    return Curve(str(env), str(rule), x, values, settings)
 
 
-def plot_curves(curves: list[Curve], path: Path, metric: str = EPISODE_RETURN) -> None:
-    """One line per experiment: the mean over its seeds, and a band from lowest to highest."""
+def plot_curves(
+    curves: list[Curve], path: Path, metric: str = EPISODE_RETURN, axis: Axis | None = None
+) -> None:
+    """One line an experiment: the mean over its seeds, and a band from least to greatest.
+
+    Args:
+      axis: what runs over the x-axis; by default training steps, or environment steps where runs
+        take different numbers of them in a step.
+    """
+    axis = axis or _choose_axis(curves)
+    for curve in curves:
+        if axis not in curve.x:
+            raise DiscorlError(f"--x {axis}: the run on {curve.env} has no record of it")
     plt = pyplot()
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    for label, group in _experiments(curves).items():
-        _plot_group(axes, label, group)
-    axes.set_xlabel("training steps")
+    styles = cycle((colour, line) for line in _LINES for colour in COLOURS)
+    for (label, group), (colour, line) in zip(_experiments(curves).items(), styles, strict=False):
+        _plot_group(axes, label, group, axis, colour, line)
+    envs = list(dict.fromkeys(curve.env for curve in curves))
+    axes.set_title(envs[0] if len(envs) == 1 else f"{len(envs)} environments", fontsize="medium")
+    axes.set_xlabel(_AXES[axis][1])
     axes.set_ylabel(metric.rpartition("/")[2].replace("_", " "))
+    axes.margins(x=0.02)
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", frameon=False, fontsize="small")
     save_figure(figure, path)
@@ -82,40 +119,56 @@ def save_figure(figure: Any, path: Path, dpi: int = 140) -> None:
         pyplot().close(figure)
 
 
+def _choose_axis(curves: list[Curve]) -> Axis:
+    if not all("env_steps" in curve.x for curve in curves):
+        return "steps"
+    rates = {round(curve.x["env_steps"][-1] / curve.x["steps"][-1], 6) for curve in curves}
+    return "env_steps" if len(rates) > 1 else "steps"
+
+
 def _experiments(curves: list[Curve]) -> dict[str, list[Curve]]:
-    """Curves by experiment; where labels clash, the differing settings are named."""
+    """Curves by experiment; where names clash, the differing settings are named."""
     groups: list[list[Curve]] = []
     for curve in curves:
         for group in groups:
-            if (group[0].label, group[0].settings) == (curve.label, curve.settings):
+            if _key(group[0]) == _key(curve):
                 group.append(curve)
                 break
         else:
             groups.append([curve])
-    return {_name(group[0], [g[0] for g in groups]): group for group in groups}
+    firsts = [group[0] for group in groups]
+    return {_name(group[0], firsts): group for group in groups}
+
+
+def _key(curve: Curve) -> tuple[str, str, dict[str, Any]]:
+    return curve.env, curve.rule, curve.settings
 
 
 def _name(curve: Curve, all_curves: list[Curve]) -> str:
-    rivals = [c for c in all_curves if c.label == curve.label]
+    """The rule; the environment if there are several; settings if nothing else differs."""
+    one_env = len({c.env for c in all_curves}) == 1
+    name = curve.rule if one_env else f"{curve.rule} on {curve.env}"
+    rivals = [c for c in all_curves if (c.env, c.rule) == (curve.env, curve.rule)]
     differing = [
         f"{key}={value}"
         for key, value in curve.settings.items()
         if any(rival.settings.get(key) != value for rival in rivals)
     ]
-    if not differing:
-        return curve.label
-    more = ", ..." if len(differing) > _DIFFERENCES else ""
-    return f"{curve.label} ({', '.join(differing[:_DIFFERENCES])}{more})"
+    if differing:
+        more = ", ..." if len(differing) > _DIFFERENCES else ""
+        name += f" ({', '.join(differing[:_DIFFERENCES])}{more})"
+    return textwrap.fill(name, _WIDTH)
 
 
-def _plot_group(axes: Any, label: str, group: list[Curve]) -> None:
-    end = min(curve.steps[-1] for curve in group)
-    grid = np.unique(np.concatenate([c.steps for c in group]))
+def _plot_group(
+    axes: Any, label: str, group: list[Curve], axis: Axis, colour: str, line: str
+) -> None:
+    end = min(curve.x[axis][-1] for curve in group)
+    grid = np.unique(np.concatenate([c.x[axis] for c in group]))
     grid = grid[grid <= end]
-    values = np.stack([np.interp(grid, c.steps, c.values) for c in group])
+    values = np.stack([np.interp(grid, c.x[axis], c.values) for c in group])
     name = f"{label}, {len(group)} seeds" if len(group) > 1 else label
-    (line,) = axes.plot(grid, values.mean(axis=0), label=name)
+    axes.plot(grid, values.mean(axis=0), color=colour, linestyle=line, label=name, alpha=0.9)
     if len(group) > 1:
-        axes.fill_between(
-            grid, values.min(axis=0), values.max(axis=0), color=line.get_color(), alpha=0.2
-        )
+        low, high = values.min(axis=0), values.max(axis=0)
+        axes.fill_between(grid, low, high, color=colour, alpha=0.2, linewidth=0)

@@ -59,6 +59,10 @@ class Observer(Protocol):
         """A record was written."""
         ...
 
+    def evaluating(self, what: str, done: int, total: int) -> None:
+        """An evaluation is under way; so many episodes or agents are done."""
+        ...
+
     def message(self, text: str) -> None:
         """Something takes a while, or has a result."""
         ...
@@ -72,6 +76,9 @@ class Silent:
 
     def progress(self, progress: Progress) -> None:
         """See `Observer.progress`."""
+
+    def evaluating(self, what: str, done: int, total: int) -> None:
+        """See `Observer.evaluating`."""
 
     def message(self, text: str) -> None:
         """See `Observer.message`."""

@@ -37,6 +37,8 @@ from discorl.tree import flatten, split_groups, unflatten
 
 AGENT_FILE = "agent.json"
 """The blueprint in a run folder; the parameters are in its checkpoints."""
+BEST_AGENT_FILE = "best_agent.safetensors"
+"""In a run folder: the agent that did best in the run's evaluations, if there were any."""
 _FORMAT, _VERSION = "discorl-agent", "1"
 
 
@@ -122,7 +124,7 @@ class TrainedAgent:
 
     def seed(self, seed: int) -> None:
         """Fix the draws of sampled actions from now on."""
-        self._generator = torch.Generator(self._device).manual_seed(seed)
+        self._generator = torch.Generator(self.device).manual_seed(seed)
 
     @torch.no_grad()
     def act(
@@ -182,8 +184,16 @@ class TrainedAgent:
         return NormalizedEnvironment(env, self.moments, frozen=True)
 
     @property
-    def _device(self) -> torch.device:
+    def device(self) -> torch.device:
+        """Where it computes."""
         return next(iter(self.params.values())).device
+
+    def to(self, device: torch.device | str) -> TrainedAgent:
+        """The same agent on another device."""
+        if isinstance(self.agent, ModuleAgent):
+            self.agent.module.to(device)
+        params = {name: p.to(device) for name, p in self.params.items()}
+        return TrainedAgent(self.blueprint, self.agent, params, self.moments, self.info)
 
     def _logits(
         self, observation: Any, state: Memory | None, episode_start: Any
@@ -196,9 +206,9 @@ class TrainedAgent:
         first = np.zeros(batch, bool) if episode_start is None else np.ravel(episode_start)
         if first.shape != (batch,):
             raise DiscorlError(f"episode_start: expected {batch} booleans, got {first.shape}")
-        firsts = torch.as_tensor(first.astype(bool), device=self._device)
-        memory = initial_memory(self.agent, batch, self._device) if state is None else state
-        step = TimeStep(_to(read, self._device), torch.zeros(batch), firsts)
+        firsts = torch.as_tensor(first.astype(bool), device=self.device)
+        memory = initial_memory(self.agent, batch, self.device) if state is None else state
+        step = TimeStep(_to(read, self.device), torch.zeros(batch), firsts)
         logits, memory = policy_step(self.agent, self.params, step, memory)
         return logits, memory, single
 
@@ -226,6 +236,16 @@ def blueprint_of(life: Life) -> Blueprint:
         discretize_actions=life.config.environment.discretize_actions,
         own_network=life.own_network,
     )
+
+
+def read_agent_info(path: Path) -> dict[str, Any]:
+    """Where the agent in a file comes from; nothing if the file is no agent."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            info = json.loads((file.metadata() or {})["info"])
+    except (OSError, SafetensorError, KeyError, ValueError):
+        return {}
+    return info if isinstance(info, dict) else {}
 
 
 def read_agent(path: Path, network: nn.Module | None = None) -> TrainedAgent:
@@ -260,10 +280,6 @@ def assemble_agent(
         params = unflatten(template, params)
     except ValueError as error:
         raise DiscorlError(f"the agent's parameters do not fit its network: {error}") from error
-    if isinstance(agent, ModuleAgent):
-        with torch.no_grad():
-            for name, parameter in agent.module.named_parameters():
-                parameter.copy_(params[name])
     running = None
     if moments is not None:
         running = RunningMoments()

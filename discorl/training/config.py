@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from discorl.envs.registry import is_external
 from discorl.library.catalogue import DEFAULT_RULE
 from discorl.life.config import LifeConfig
 from discorl.runs.config import RunConfig
-from discorl.settings import Count, FlatView, change, check_fields, flat_settings
+from discorl.settings import Count, FlatView, change, check_fields, flag, flat_settings
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class TrainConfig(FlatView):
     life: LifeConfig = field(default_factory=LifeConfig)
     eval_episodes: Count = 100
     """Episodes of each evaluation, greedy and sampled."""
+    eval_max_steps: Count | None = None
+    """Steps after which an evaluation's episode is cut off; by default the environment's own limit,
+    or 3,000 where it names none."""
+    stop_at_return: float | None = None
+    """End the run once the mean return of the last 100 training episodes reaches this."""
     compile: bool = False
     """Compile the learner step: takes a minute or two at the start, then runs faster."""
     run: RunConfig = field(default_factory=RunConfig)
@@ -59,3 +65,40 @@ class TrainConfig(FlatView):
     def from_json(cls, values: dict[str, Any]) -> TrainConfig:
         """From what `to_json` returned, in this version or 0.1; unknown names are an error."""
         return change(cls(), values, "training setting")
+
+
+def unused_settings(config: TrainConfig) -> list[str]:
+    """Warnings of settings that were changed and have no effect in this run."""
+    network, environment = config.life.network, config.life.environment
+    replay = config.life.experience.replay
+    groups = [
+        (network.memory == "none", "--memory is none", network, ("memory_size",)),
+        (
+            network.memory != "transformer",
+            "--memory is not transformer",
+            network,
+            ("memory_window", "memory_layers", "memory_heads"),
+        ),
+        (network.memory == "none", "--memory is none", config.life.experience, ("burn_in",)),
+        (network.body == "mlp", "--body is mlp", network, ("channels",)),
+        (network.body not in ("impala", "auto"), "--body is not impala", network, ("blocks",)),
+        (
+            not is_external(config.env),
+            "the environment is one of discorl's own games",
+            environment,
+            ("env_workers", "env_timeout", "discretize_actions"),
+        ),
+        (replay.replay_fraction == 0, "--replay-fraction is 0", replay, ("replay_capacity",)),
+        (
+            config.life.learning.learning_rate_schedule == "constant",
+            "--learning-rate-schedule is constant",
+            config.life.learning,
+            ("final_learning_rate",),
+        ),
+    ]
+    return [
+        f"warning: {flag(name)} has no effect: {why}"
+        for applies, why, part, names in groups
+        for name in names
+        if applies and getattr(part, name) != getattr(type(part)(), name)
+    ]

@@ -12,16 +12,23 @@ from torch import nn
 from discorl.envs.sources import AnyEnvironment, EnvironmentSource, find_environment
 from discorl.errors import DiscorlError
 from discorl.files import read_json
-from discorl.life.playing import Evaluation
+from discorl.life.playing import AgentPolicy, Evaluation, Watch, evaluate_policy
 from discorl.rules.base import UpdateRule
-from discorl.runs.checkpoint import Checkpoint, load_latest, read_checkpoint
+from discorl.runs.checkpoint import (
+    Checkpoint,
+    find_checkpoint,
+    load_latest,
+    read_checkpoint,
+)
+from discorl.runs.config import RunConfig
 from discorl.runs.display import shown_in_python
 from discorl.runs.folder import CHECKPOINTS, CURVE_FILE
 from discorl.runs.handle import RunFolder
 from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
-from discorl.runs.session import Callback, Observer
+from discorl.runs.session import Callback
 from discorl.training.agent import (
     AGENT_FILE,
+    BEST_AGENT_FILE,
     Blueprint,
     TrainedAgent,
     agent_of,
@@ -30,6 +37,7 @@ from discorl.training.agent import (
 )
 from discorl.training.config import TrainConfig
 from discorl.training.run import Given, load_trainer, read_config, resume_run
+from discorl.training.trainer import EVALUATION_SEED
 from discorl.tree import split_groups
 
 SHOWN = {
@@ -88,12 +96,69 @@ class Run(RunFolder):
     ) -> Run:
         """Resume from the newest checkpoint, optionally to a new number of steps."""
         with shown_in_python(progress, SHOWN) as observer:
-            return self._resume(steps, callbacks, observer)
+            resume_run(self.folder, steps, observer, callbacks, self._given())
+        return self
 
-    def evaluate(self, episodes: int | None = None, deterministic: bool = False) -> Evaluation:
-        """Play whole episodes with the newest agent, in separate environments."""
-        with closing(load_trainer(self.folder, given=self._given())) as trainer:
-            return trainer.evaluate(deterministic, episodes)
+    @property
+    def best_agent(self) -> TrainedAgent:
+        """The agent that did best in the run's own evaluations, which `eval_every` asks for."""
+        return self.load_agent("best")
+
+    def load_agent(self, checkpoint: str = "newest", device: str | None = None) -> TrainedAgent:
+        """One of the run's agents.
+
+        Args:
+          checkpoint: `newest`, `best`, or the step of a checkpoint.
+          device: where it is to compute; by default where the run did.
+        """
+        path = self.folder
+        if checkpoint == "best":
+            path = self.folder / BEST_AGENT_FILE
+            if not path.exists():
+                raise DiscorlError(
+                    f"{self.folder} has no best agent: its run made no evaluations on the way; "
+                    "--eval-every asks for them"
+                )
+        elif checkpoint != "newest":
+            path = find_checkpoint(self.folder / CHECKPOINTS, checkpoint)
+        run = self.config.run
+        agent = load_agent(path, self._network)
+        return agent.to((run if device is None else RunConfig(device=device)).torch_device)
+
+    def evaluate(
+        self,
+        episodes: int | None = None,
+        deterministic: bool = False,
+        *,
+        checkpoint: str = "newest",
+        seed: int | None = None,
+        device: str | None = None,
+        max_steps: int | None = None,
+        watch: Watch | None = None,
+    ) -> Evaluation:
+        """Play whole episodes with one of the run's agents, in environments of their own.
+
+        Args:
+          deterministic: always the likeliest action.
+          checkpoint, device: see `load_agent`.
+          seed, max_steps: by default those of the run's own evaluations.
+          watch: is told how many episodes are done, and of how many, and may end it.
+        """
+        config, agent = self.config, self.load_agent(checkpoint, device)
+        source = self._given().source or find_environment(
+            config.env, agent.device, config.life.environment
+        )
+        episodes = episodes or config.eval_episodes
+        copies = episodes if source.cheap else config.life.experience.num_envs
+        with closing(agent.watching(source.make(copies))) as env:
+            return evaluate_policy(
+                AgentPolicy(agent.agent, agent.params, deterministic),
+                env,
+                EVALUATION_SEED + config.seed if seed is None else seed,
+                episodes,
+                max_steps or config.eval_max_steps,
+                watch,
+            )
 
     def plot(self, out: str | Path | None = None, metric: str = EPISODE_RETURN) -> Path:
         """Draw the learning curve, by default in the run's `curve.png`; returns its path."""
@@ -101,17 +166,11 @@ class Run(RunFolder):
         plot_curves([read_curve(self.folder, metric)], path, metric)
         return path
 
-    def _resume(
-        self, steps: int | None, callbacks: Sequence[Callback], observer: Observer | None
-    ) -> Run:
-        resume_run(self.folder, steps, observer, callbacks, self._given())
-        return self
-
     def _given(self) -> Given:
         source: EnvironmentSource | None = None
         if self._env is not None:
             config = self.config
-            source = find_environment(self._env, config.run.device, config.life.environment)
+            source = find_environment(self._env, config.run.torch_device, config.life.environment)
         return Given(self._rule, source, self._network)
 
 
@@ -149,7 +208,7 @@ def _find_checkpoint(path: Path) -> tuple[Path, Checkpoint]:
     read_config(path)  # Raises if the folder holds no run.
     checkpoint = load_latest(path / CHECKPOINTS)
     if checkpoint is None:
-        raise DiscorlError(f"{path} has no whole checkpoint yet")
+        raise DiscorlError(f"{path} has no intact checkpoint yet")
     return path, checkpoint
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
-from discorl.envs.registry import is_external
+from discorl.envs.registry import GIVEN, is_external, make_game
 from discorl.errors import UnknownNameError
-from discorl.library.catalogue import is_discovered
+from discorl.library.catalogue import is_discovered, name_rule
+from discorl.rules.base import UpdateRule
 from discorl.settings import split_spec
 from discorl.training.config import TrainConfig
 
@@ -104,7 +105,7 @@ class EnvironmentPreset:
 
     def matches(self, env: str) -> bool:
         """Whether the preset is for this environment."""
-        return fnmatchcase(env.partition(":")[0], self.pattern)
+        return fnmatchcase(env.removeprefix(GIVEN).partition(":")[0], self.pattern)
 
     def for_rule(self, rule: str) -> Settings:
         """What a rule is trained with, where that differs from its own preset."""
@@ -195,16 +196,20 @@ def find_preset(env: str) -> EnvironmentPreset | None:
 
 def make_config(
     env: str = TrainConfig.env,
-    rule: str = TrainConfig.rule,
+    rule: str | UpdateRule = TrainConfig.rule,
     preset: PresetName = "default",
     **settings: Any,
 ) -> TrainConfig:
-    """A run's configuration: the preset for rule and environment, then the given settings."""
+    """A run's configuration: the preset for rule and environment, overridden by the settings."""
     if preset not in get_args(PresetName):
         raise UnknownNameError("preset", preset, get_args(PresetName))
+    if not is_external(env):
+        make_game(env)  # A typo is reported before anything else.
+    discovered = is_discovered(rule) if isinstance(rule, str) else bool(rule.params)
+    rule = rule if isinstance(rule, str) else name_rule(rule)
     name, _ = split_spec(rule)
-    values = _OF_RULE.get((preset, name), _PRESETS[preset, is_discovered(rule)])
+    values = _OF_RULE.get((preset, name), _PRESETS[preset, discovered])
     of_env = find_preset(env) if preset == "default" else None
     if of_env is not None:
-        values = {**values, **of_env.for_rule(rule)}
+        values = {**values, **of_env.settings, **of_env.of_rule.get(name, {})}
     return TrainConfig.from_json({"env": env, "rule": rule, **values, **settings})

@@ -7,9 +7,10 @@ discovered rule), `metrics.jsonl`, `tensorboard/`, `checkpoints/`, and at the en
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from discorl.errors import DiscorlError
 from discorl.files import write_json
 from discorl.library.catalogue import load_rule, parameter_count, save_rule
 from discorl.life.life import PHASES
+from discorl.life.playing import Evaluation, EvaluationStopped
 from discorl.rules.base import Metrics, UpdateRule
 from discorl.runs.checkpoint import load_latest, save_checkpoint
 from discorl.runs.folder import (
@@ -30,8 +32,10 @@ from discorl.runs.folder import (
     CURVE_FILE,
     RESULT_FILE,
     RULE_FILE,
+    new_folder,
     read_settings,
-    refuse_existing,
+    require_kind,
+    writing_to,
 )
 from discorl.runs.metrics import MetricsWriter, read_metrics
 from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
@@ -44,8 +48,16 @@ from discorl.runs.session import (
     seen_enough,
     stop_signals,
 )
-from discorl.training.agent import AGENT_FILE, TrainedAgent, agent_of, blueprint_of
-from discorl.training.config import TrainConfig
+from discorl.settings import change
+from discorl.training.agent import (
+    AGENT_FILE,
+    BEST_AGENT_FILE,
+    TrainedAgent,
+    agent_of,
+    blueprint_of,
+    read_agent_info,
+)
+from discorl.training.config import TrainConfig, unused_settings
 from discorl.training.trainer import Trainer
 
 
@@ -67,14 +79,15 @@ def start_run(
 ) -> dict[str, Any]:
     """Train from scratch in a new folder and return what `result.json` holds."""
     given = given or Given()
-    refuse_existing(folder, "train")
-    rule = given.rule or load_rule(config.rule)
-    trainer = Trainer(config, rule, given.source, given.network)
-    write_json(folder / CONFIG_FILE, config.to_json())
-    write_json(folder / AGENT_FILE, blueprint_of(trainer.life).to_json())
-    if parameter_count(rule):
-        save_rule(rule, folder / RULE_FILE)
-    return _Run(trainer, folder, observer or Silent(), callbacks).run()
+    with new_folder(folder):
+        rule = given.rule or load_rule(config.rule)
+        trainer = Trainer(config, rule, given.source, given.network)
+        write_json(folder / AGENT_FILE, blueprint_of(trainer.life).to_json())
+        if parameter_count(rule):
+            save_rule(rule, folder / RULE_FILE)
+        # Last, because it says that all else is there.
+        write_json(folder / CONFIG_FILE, config.to_json())
+        return _Run(trainer, folder, observer or Silent(), callbacks).run()
 
 
 def resume_run(
@@ -89,14 +102,31 @@ def resume_run(
     Args:
       steps: a new number of steps, to train longer than first planned.
     """
+    folder = Path(folder)
     config = read_config(folder)
-    if steps is not None and steps != config.steps:
-        if config.life.learning.learning_rate_schedule != "constant":
-            raise DiscorlError("--steps: a run with a learning-rate schedule cannot be extended")
-        config = replace(config, steps=steps)
-        write_json(folder / CONFIG_FILE, config.to_json())
-    trainer = load_trainer(folder, config, require_checkpoint=False, given=given)
-    return _Run(trainer, folder, observer or Silent(), callbacks).run()
+    with writing_to(folder):
+        changed = config if steps is None else change(config, {"steps": steps})
+        trainer = load_trainer(folder, changed, require_checkpoint=False, given=given)
+        try:
+            if changed != config:
+                _check_extension(config, changed, trainer.step)
+                write_json(folder / CONFIG_FILE, changed.to_json())
+            if not (folder / AGENT_FILE).exists():  # A run of version 0.1.
+                write_json(folder / AGENT_FILE, blueprint_of(trainer.life).to_json())
+        except BaseException:
+            trainer.close()
+            raise
+        return _Run(trainer, folder, observer or Silent(), callbacks).run()
+
+
+def _check_extension(config: TrainConfig, changed: TrainConfig, step: int) -> None:
+    """Raise DiscorlError unless a run at this step can have another end."""
+    if config.life.learning.learning_rate_schedule != "constant":
+        raise DiscorlError("--steps: a run with a learning-rate schedule cannot be extended")
+    if changed.steps < step:
+        raise DiscorlError(
+            f"--steps {changed.steps}: the run is at step {step} of {config.steps} already"
+        )
 
 
 def load_trainer(
@@ -114,12 +144,13 @@ def load_trainer(
         trainer.restore(checkpoint)
     elif require_checkpoint:
         trainer.close()
-        raise DiscorlError(f"{folder} has no whole checkpoint yet")
+        raise DiscorlError(f"{folder} has no intact checkpoint yet")
     return trainer
 
 
 def read_config(folder: Path) -> TrainConfig:
     """The configuration of a run folder."""
+    require_kind(folder, "train")
     return TrainConfig.from_json(read_settings(folder))
 
 
@@ -138,6 +169,7 @@ class _Run:
         self.trainer, self.folder, self.observer = trainer, folder, observer
         self.callbacks = callbacks
         self.config = trainer.config
+        self.stop: list[int] = []
         wandb = self.config.run.wandb
         self.writer = MetricsWriter(folder, trainer.step, wandb, self.config.to_json())
         self._mark = self._now()
@@ -148,31 +180,39 @@ class _Run:
         try:
             title = f"{config.rule} on {config.env}, seed {config.seed} -> {self.folder}"
             self.observer.start(title, config.steps, _notes(self.trainer))
-            with stop_signals() as stop:
-                self._loop(stop)
-            return self._finish()
+            with stop_signals() as self.stop:
+                self._loop()
+                return self._finish()
         finally:
             self.trainer.close()
             self.writer.close()
 
-    def _loop(self, stop: list[int]) -> None:
-        """Log, evaluate and checkpoint along the way."""
+    def _loop(self) -> None:
+        """Log, evaluate and checkpoint on the way."""
         trainer, run = self.trainer, self.config.run
-        enough = False
+        # A record that was due when the run was stopped.
+        enough = bool(trainer.unlogged) and self._is_due(trainer.step) and self._log()
         while trainer.step < self.config.steps and not enough:
             metrics = self._train_step()
             step = trainer.step
             if metrics is not None:
                 trainer.unlogged.append((step, metrics))
             last = step == self.config.steps
-            evaluates = run.eval_every > 0 and step % run.eval_every == 0
-            if step % run.log_every == 0 or evaluates or last:
-                enough = self._log(evaluates)
-            if step % run.checkpoint_every == 0 or last or stop or enough:
-                mean_metrics(trainer.unlogged)  # Raises if any is not finite: it must not be saved.
+            if self._is_due(step):
+                enough = self._log()
+            if step % run.checkpoint_every == 0 or last or self.stop or enough:
                 self._save()
-            if stop:
-                raise Interrupted(stop[0], self.folder, step)
+            if self.stop:
+                raise Interrupted(self.stop[0], self.folder, step)
+
+    def _is_due(self, step: int) -> bool:
+        """Whether a record is to be written after this step."""
+        run = self.config.run
+        return step % run.log_every == 0 or self._evaluates(step) or step == self.config.steps
+
+    def _evaluates(self, step: int) -> bool:
+        every = self.config.run.eval_every
+        return every > 0 and step % every == 0
 
     def _train_step(self) -> Metrics | None:
         """One step; if the environment fails in it, the agent before it is saved."""
@@ -182,31 +222,57 @@ class _Run:
         except DiscorlError as error:
             if not trainer.step:
                 raise
-            mean_metrics(trainer.unlogged)
             self._save()
             raise DiscorlError(
-                f"{error} The agent as of step {trainer.step} is saved; "
-                f"discorl train --resume {self.folder} resumes from there."
+                f"{str(error).rstrip('.')}. The agent as of step {trainer.step} is saved: resume "
+                f"with discorl resume {self.folder}"
             ) from error
 
-    def _log(self, evaluates: bool) -> bool:
-        """Write a record and report it; returns whether a callback has seen enough."""
+    def _log(self) -> bool:
+        """Write a record and tell everybody; whether somebody has seen enough."""
         trainer, step = self.trainer, self.trainer.step
+        evaluations = {}
+        if self._evaluates(step):
+            evaluations = {name: self._evaluate(name) for name in ("greedy", "sampled")}
+            self._keep_best(evaluations["sampled"])
         means = mean_metrics(trainer.unlogged)
         trainer.unlogged = []
         record = {metric_name(name): value for name, value in means.items()}
         record |= _episode_record(trainer) | self._speed()
-        if evaluates:
-            for name, greedy in (("greedy", True), ("sampled", False)):
-                record[f"eval/return_{name}"] = trainer.evaluate(greedy).mean_return
+        record |= {f"eval/return_{name}": e.mean_return for name, e in evaluations.items()}
         self.writer.write(step, record)
         progress = Progress(
             step, self.config.steps, record, self.folder, lambda: _agent_of(trainer)
         )
         self.observer.progress(progress)
-        return seen_enough(self.callbacks, progress)
+        goal = self.config.stop_at_return
+        reached = goal is not None and record.get(EPISODE_RETURN, -math.inf) >= goal
+        return seen_enough(self.callbacks, progress) or reached
+
+    def _evaluate(self, what: str) -> Evaluation:
+        """Play, and say how far it is; a signal ends it, and the run can be resumed."""
+
+        def watch(done: int, total: int) -> bool:
+            self.observer.evaluating(f"evaluating, {what}", done, total)
+            return bool(self.stop)
+
+        try:
+            return self.trainer.evaluate(what == "greedy", watch=watch)
+        except EvaluationStopped:
+            self._save()
+            raise Interrupted(self.stop[0], self.folder, self.trainer.step) from None
+
+    def _keep_best(self, evaluation: Evaluation) -> None:
+        """Save the agent beside the checkpoints if none before it did as well, sampled."""
+        path = self.folder / BEST_AGENT_FILE
+        best = read_agent_info(path).get("eval_return", -math.inf) if path.exists() else -math.inf
+        if evaluation.mean_return > best:
+            agent = _agent_of(self.trainer)
+            agent.info["eval_return"] = evaluation.mean_return
+            agent.save(path)
 
     def _save(self) -> None:
+        mean_metrics(self.trainer.unlogged)  # What is not finite must not be saved.
         checkpoints, keep = self.folder / CHECKPOINTS, self.config.run.keep_checkpoints
         save_checkpoint(checkpoints, self.trainer.checkpoint(), keep)
 
@@ -226,7 +292,9 @@ class _Run:
 
     def _finish(self) -> dict[str, Any]:
         trainer, config, folder = self.trainer, self.config, self.folder
-        greedy, sampled = trainer.evaluate(greedy=True), trainer.evaluate(greedy=False)
+        greedy, sampled = self._evaluate("greedy"), self._evaluate("sampled")
+        if config.run.eval_every:
+            self._keep_best(sampled)
         records = read_metrics(folder)
         last = records[-1] if records else {}
         seconds = trainer.life.seconds
@@ -236,12 +304,14 @@ class _Run:
             "rule": config.rule,
             "seed": config.seed,
             "steps": trainer.step,
+            "updates": trainer.updates,
             "env_steps": trainer.env_steps,
             "episodes": trainer.life.episodes.count,
             "episode_return": last.get(EPISODE_RETURN),
             "eval_return_greedy": greedy.mean_return,
             "eval_return_sampled": sampled.mean_return,
             "eval_episodes": greedy.episodes,
+            "eval_unfinished": greedy.unfinished + sampled.unfinished,
             "seconds": round(total, 3),
             **{f"share_{phase}": round(seconds[phase] / total, 4) for phase in PHASES},
             "env_steps_per_second": round(trainer.env_steps / total, 1),
@@ -321,4 +391,10 @@ def _notes(trainer: Trainer) -> list[str]:
         )
     if trainer.step:
         notes.append(f"resuming from step {trainer.step}")
-    return notes
+    first = trainer.config.life.experience.first_update
+    if trainer.config.steps < first:
+        notes.append(
+            f"warning: nothing is learned in {trainer.config.steps} steps: replay holds a batch "
+            f"only at step {first}. Raise --steps, or lower --batch-size"
+        )
+    return notes + unused_settings(trainer.config)

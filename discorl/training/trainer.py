@@ -8,7 +8,7 @@ from torch import nn
 from discorl.envs.sources import EnvironmentSource, find_environment
 from discorl.errors import DiscorlError
 from discorl.life.life import BadRewardError, Life, upgraded
-from discorl.life.playing import Evaluation
+from discorl.life.playing import Evaluation, Watch
 from discorl.rules.base import Metrics, UpdateRule
 from discorl.runs.checkpoint import Checkpoint
 from discorl.training.config import TrainConfig
@@ -35,7 +35,7 @@ class Trainer:
         network: nn.Module | None = None,
     ) -> None:
         self.config = config
-        self.device = find_device(config.run.device)
+        self.device = config.run.torch_device
         source = source or find_environment(config.env, self.device, config.life.environment)
         generator = torch.Generator(self.device).manual_seed(config.seed)
         self.life = Life(
@@ -70,10 +70,32 @@ class Trainer:
         self.step += 1
         return metrics
 
-    def evaluate(self, greedy: bool, episodes: int | None = None) -> Evaluation:
-        """Play whole episodes in separate environments; training is not touched."""
-        episodes = episodes or self.config.eval_episodes
-        return self.life.evaluate(greedy, episodes, EVALUATION_SEED + self.config.seed)
+    @property
+    def updates(self) -> int:
+        """Updates made so far."""
+        return int(self.life.state.optimiser.count)
+
+    def evaluate(
+        self,
+        greedy: bool,
+        episodes: int | None = None,
+        seed: int | None = None,
+        max_steps: int | None = None,
+        watch: Watch | None = None,
+    ) -> Evaluation:
+        """Play whole episodes on environments of their own; training is not touched.
+
+        Args:
+          seed: by default one of the run's own.
+          max_steps, watch: see `evaluate_policy`.
+        """
+        return self.life.evaluate(
+            greedy,
+            episodes or self.config.eval_episodes,
+            EVALUATION_SEED + self.config.seed if seed is None else seed,
+            max_steps or self.config.eval_max_steps,
+            watch,
+        )
 
     def close(self) -> None:
         """Free what the environment holds."""
@@ -113,13 +135,3 @@ class Trainer:
         except (KeyError, ValueError) as error:
             raise DiscorlError(f"the checkpoint does not fit this run: {error}") from error
         self.step = checkpoint.step
-
-
-def find_device(name: str) -> torch.device:
-    """The device of this name, if it can be used."""
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise DiscorlError(f"--device {name} cannot be used here: {error}") from error
-    return device

@@ -1,0 +1,75 @@
+"""`discorl completion`: scripts that let a shell complete commands and flags."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+from unittest import mock
+
+import tyro
+
+_BASH = """_discorl() {{
+  local words
+  case "${{COMP_WORDS[1]}}" in
+{cases}
+    *) words="{commands}" ;;
+  esac
+  [ "$COMP_CWORD" -le 1 ] && words="{commands}"
+  COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+  [ "${{#COMPREPLY[@]}}" -eq 0 ] && COMPREPLY=($(compgen -f -- "${{COMP_WORDS[COMP_CWORD]}}"))
+}}
+complete -o filenames -F _discorl discorl
+"""
+
+
+@dataclass(frozen=True)
+class CompletionCommand:
+    """Print a script for tab completion in bash, zsh or fish."""
+
+    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
+    """Your shell."""
+
+    examples: ClassVar = (
+        'eval "$(discorl completion bash)"     # in ~/.bashrc',
+        'eval "$(discorl completion zsh)"      # in ~/.zshrc, after compinit',
+        "discorl completion fish > ~/.config/fish/completions/discorl.fish",
+    )
+
+    def run(self) -> int:
+        """Print."""
+        flags = known_flags()
+        if self.shell == "fish":
+            lines = [f"complete -c discorl -n __fish_use_subcommand -a '{' '.join(flags)}'"]
+            lines += [
+                f"complete -c discorl -n '__fish_seen_subcommand_from {name}' -l {flag[2:]}"
+                for name, own in flags.items()
+                for flag in own
+            ]
+            print("\n".join(lines))
+            return 0
+        cases = "\n".join(f'    {name}) words="{" ".join(own)}" ;;' for name, own in flags.items())
+        script = _BASH.format(cases=cases, commands=" ".join(flags))
+        start = "autoload -U +X bashcompinit && bashcompinit\n" if self.shell == "zsh" else ""
+        print(start + script, end="")
+        return 0
+
+
+def known_flags() -> dict[str, list[str]]:
+    """Command -> its subcommands and flags, as its own help names them."""
+    from discorl.cli.__main__ import COMMANDS, main
+
+    flags = {}
+    for name in COMMANDS:
+        out = io.StringIO()
+        wide = mock.patch.dict(os.environ, {"COLUMNS": "200", "NO_COLOR": "1"})
+        with wide, contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+            main([name, "--help"])
+        text = out.getvalue()
+        choices = re.match(r"usage: discorl \w+ \[-h\] \{([\w,]+)\}", text)
+        words = choices[1].split(",") if choices else []
+        flags[name] = words + sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text)))
+    return flags

@@ -1,0 +1,173 @@
+"""`discorl resume`, `discorl evaluate` and `discorl plot`: what can be done with a run folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import tyro
+from rich.console import Console
+from rich.progress import Progress as Bar
+
+from discorl.comparison.pictures import plot_learning
+from discorl.comparison.run import read_summary
+from discorl.discovery.plots import plot_discovery
+from discorl.errors import DiscorlError
+from discorl.life.playing import Evaluation
+from discorl.runs.folder import KINDS, run_kind
+from discorl.runs.plots import EPISODE_RETURN, Axis, plot_curves, read_curve
+from discorl.runtime import tune_process
+from discorl.settings import Count
+from discorl.training.handle import Run
+
+
+@dataclass(frozen=True)
+class ResumeCommand:
+    """Resume a run of any kind: training, discovery or comparison."""
+
+    folder: tyro.conf.Positional[Path]
+    """Run folder."""
+    steps: Count | None = None
+    """A new number of steps (meta-steps of a discovery, seeds of a comparison)."""
+    json: bool = False
+    """Print the result as JSON on standard output, everything else on standard error."""
+
+    examples: ClassVar = ("discorl resume runs/a", "discorl resume runs/a --steps 5000")
+
+    def run(self) -> int:
+        """Hand over to the command that made the run."""
+        from discorl.cli.__main__ import main
+
+        kind = run_kind(self.folder)
+        args = [kind, "--resume", str(self.folder), *(["--json"] if self.json else [])]
+        if self.steps is not None:
+            name = {"train": "--steps", "discover": "--meta-steps", "compare": "--seeds"}[kind]
+            args += [name, str(self.steps)]
+        return main(args)
+
+
+@dataclass(frozen=True)
+class EvaluateCommand:
+    """Play whole episodes with a trained agent, greedily and sampled."""
+
+    folder: tyro.conf.Positional[Path]
+    """A training run's folder."""
+    episodes: Count = 100
+    """How many episodes of each."""
+    checkpoint: str = "newest"
+    """Which agent: newest, best (of the run's own evaluations), or the step of a checkpoint."""
+    seed: int | None = None
+    """Fixes the episodes; by default as in the run's own evaluations."""
+    device: str | None = None
+    """Where to compute; by default where the run did."""
+    max_steps: Count | None = None
+    """Steps after which an episode is cut off; by default as in the run's own evaluations."""
+    json: bool = False
+    """Print JSON on standard output."""
+
+    examples: ClassVar = (
+        "discorl evaluate runs/a",
+        "discorl evaluate runs/a --checkpoint best --episodes 500 --seed 7",
+    )
+
+    def run(self) -> int:
+        """Evaluate and print."""
+        tune_process()
+        run = Run(self.folder)
+        agent = run.load_agent(self.checkpoint, self.device)
+        results = {name: asdict(self._evaluate(run, name)) for name in ("greedy", "sampled")}
+        if self.json:
+            print(json.dumps({"step": agent.info["steps"], **results}))
+            return 0
+        console = Console()
+        step = agent.info["steps"]
+        console.print(f"{self.folder} at step {step}, {self.episodes} episodes each:")
+        for name, result in results.items():
+            console.print(
+                f"  {name:8} return {result['mean_return']:.3f} ± {result['std_return']:.3f}, "
+                f"length {result['mean_length']:.1f}"
+                + (f", {result['unfinished']} unfinished" if result["unfinished"] else "")
+            )
+        return 0
+
+    def _evaluate(self, run: Run, name: str) -> Evaluation:
+        console = Console(stderr=True)
+        with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
+            task = bar.add_task(f"evaluating, {name}", total=self.episodes)
+
+            def watch(done: int, _total: int) -> bool:
+                bar.update(task, completed=done)
+                return False
+
+            return run.evaluate(
+                self.episodes,
+                deterministic=name == "greedy",
+                checkpoint=self.checkpoint,
+                seed=self.seed,
+                device=self.device,
+                max_steps=self.max_steps,
+                watch=watch,
+            )
+
+
+@dataclass(frozen=True)
+class PlotCommand:
+    """Draw learning curves of one or more runs; seeds of one experiment become a band.
+
+    Discoveries are drawn with their fresh agents, comparisons environment by environment.
+    """
+
+    folders: tyro.conf.Positional[tuple[Path, ...]]
+    """Run folders."""
+    out: Path = Path("curves.png")
+    """Picture to write; its suffix decides the format."""
+    metric: str = EPISODE_RETURN
+    """Which metric, by its name in metrics.jsonl."""
+    x: Axis | Literal["auto"] = "auto"
+    """What runs over the x-axis: training steps, environment steps or seconds of work; by default
+    environment steps if the runs take different numbers of them in a training step."""
+
+    examples: ClassVar = (
+        "discorl plot runs/a runs/b --out curves.svg",
+        "discorl plot runs/a --metric losses/total_loss --x env_steps",
+    )
+
+    def run(self) -> int:
+        """Draw and say where."""
+        if not self.folders:
+            raise DiscorlError("plot: name one or more run folders")
+        kinds = {run_kind(folder) for folder in self.folders}
+        if len(kinds) > 1:
+            found = " and ".join(sorted(KINDS[kind] for kind in kinds))
+            raise DiscorlError(f"plot: {found} cannot be drawn in one picture")
+        if kinds == {"compare"}:
+            self._plot_comparison()
+        elif kinds == {"discover"} and self.metric == EPISODE_RETURN:
+            plot_discovery(list(self.folders), self.out)
+        else:
+            curves = [read_curve(folder, self.metric) for folder in self.folders]
+            plot_curves(curves, self.out, self.metric, None if self.x == "auto" else self.x)
+        runs = "1 run" if len(self.folders) == 1 else f"{len(self.folders)} runs"
+        Console().print(f"{runs} drawn in {self.out}")
+        return 0
+
+    def _plot_comparison(self) -> None:
+        if len(self.folders) > 1:
+            raise DiscorlError("plot: comparisons are drawn one at a time")
+        plot_learning(read_summary(self.folders[0]), self.out)
+
+
+@dataclass(frozen=True)
+class VersionCommand:
+    """Print the version of discorl and of what it computes with."""
+
+    def run(self) -> int:
+        """Print."""
+        import torch
+
+        import discorl
+
+        print(f"discorl {discorl.__version__}, torch {torch.__version__}")
+        return 0

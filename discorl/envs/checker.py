@@ -1,0 +1,156 @@
+"""Is an environment fit to be trained in? Tried out, with advice."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from discorl.envs.base import Environment, EnvironmentConfig
+from discorl.envs.sources import AnyEnvironment, find_environment
+from discorl.errors import DiscorlError
+from discorl.observations import ArraySpec, observation_leaves, spec_entries
+from discorl.rollout import TimeStep
+from discorl.tree import flatten
+
+_COPIES = 4
+_STEPS = 500
+_REPEATED = 50
+"""Steps that are played twice, to see whether a seed fixes them."""
+_SLOW = 1e-3
+"""Seconds a copy's step may take before processes of their own are worth it."""
+_LARGE = 10.0
+"""Observations or returns beyond this learn better when they are scaled."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    level: Literal["ok", "advice", "problem"]
+    text: str
+
+
+def check_environment(
+    env: AnyEnvironment, config: EnvironmentConfig | None = None
+) -> list[Finding]:
+    """Play random actions in a few copies and say what was found; problems first met end it."""
+    findings: list[Finding] = []
+    try:
+        source = find_environment(env, config=config)
+        with closing(source.make(source.num_envs or _COPIES)) as environment:
+            findings += _spaces(environment)
+            findings += _seeds(environment)
+            findings += _episodes(environment, source.cheap)
+    except DiscorlError as error:
+        findings.append(Finding("problem", str(error)))
+    return findings
+
+
+def _spaces(env: Environment) -> list[Finding]:
+    entries = ", ".join(
+        f"{name} {_describe(entry)}" for name, entry in spec_entries(env.observation_spec).items()
+    )
+    return [Finding("ok", f"{env.num_actions} actions; {entries}")]
+
+
+def _describe(spec: ArraySpec) -> str:
+    kind = "image" if spec.is_image else "array"
+    return f"{kind} of {str(spec.dtype).removeprefix('torch.')} {list(spec.shape)}"
+
+
+def _seeds(env: Environment) -> list[Finding]:
+    """The same seed must give the same episodes, another seed others."""
+    first, again, other = (_play(env, seed, _REPEATED) for seed in (0, 0, 1))
+    if not _same(first, again):
+        return [
+            Finding(
+                "problem",
+                "the same seed gives different episodes: draw every random number from "
+                "self.np_random, which reset(seed=...) seeds",
+            )
+        ]
+    if _same(first, other):
+        return [Finding("ok", "every seed gives the same episodes: it is deterministic")]
+    return [Finding("ok", "a seed fixes the episodes, and other seeds give others")]
+
+
+def _episodes(env: Environment, cheap: bool) -> list[Finding]:
+    started = time.perf_counter()
+    steps = _play(env, 2, _STEPS)
+    seconds = (time.perf_counter() - started) / (_STEPS * env.num_envs)
+    ended = int(sum(step.ended.sum() for step in steps))
+    cut = int(sum(s.truncated.sum() for s in steps if s.truncated is not None))
+    findings = [_endings(env, ended, cut), *_scales(steps)]
+    speed = f"{1 / max(seconds, 1e-9):,.0f} steps a second and copy"
+    if seconds > _SLOW and not cheap:
+        findings.append(Finding("advice", f"{speed}: give each copy a process, --env-workers"))
+    else:
+        findings.append(Finding("ok", speed))
+    return findings
+
+
+def _endings(env: Environment, ended: int, cut: int) -> Finding:
+    limit = getattr(env, "max_episode_steps", None)
+    total = _STEPS * env.num_envs
+    if ended:
+        return Finding(
+            "ok", f"{ended} episodes ended in {total:,} random steps, {cut} of them cut off"
+        )
+    if limit is None:
+        return Finding(
+            "advice",
+            f"no episode ended in {total:,} random steps, and there is no time limit: register it "
+            "with max_episode_steps, or wrap it in gymnasium.wrappers.TimeLimit",
+        )
+    return Finding("ok", f"no episode ended in {total:,} random steps; the limit is {limit:,}")
+
+
+def _scales(steps: list[TimeStep]) -> list[Finding]:
+    findings = []
+    rewards = torch.stack([step.reward for step in steps]).double()
+    if not rewards.any():
+        findings.append(
+            Finding("advice", "random play earned no reward at all: they will be hard to find")
+        )
+    elif rewards.abs().max() > _LARGE:
+        findings.append(
+            Finding("advice", f"rewards up to {rewards.abs().max():.3g}: try --shrink-rewards")
+        )
+    else:
+        findings.append(Finding("ok", f"rewards from {rewards.min():.3g} to {rewards.max():.3g}"))
+    for name in observation_leaves(steps[0].observation):
+        leaves = [observation_leaves(step.observation)[name] for step in steps]
+        if leaves[0].is_floating_point():
+            largest = float(torch.stack(leaves).abs().max())
+            if largest > _LARGE:
+                findings.append(
+                    Finding("advice", f"{name} up to {largest:.3g}: try --normalize-observations")
+                )
+    return findings
+
+
+@torch.no_grad()
+def _play(env: Environment, seed: int, count: int) -> list[TimeStep]:
+    """So many steps of random actions, the same for a seed."""
+    generator = torch.Generator().manual_seed(seed + 1)
+    step = env.reset(seed)
+    steps = [step]
+    for _ in range(count):
+        actions: Tensor = torch.randint(env.num_actions, (env.num_envs,), generator=generator)
+        step = env.step(actions)
+        steps.append(step)
+    return steps
+
+
+def _same(first: list[TimeStep], second: list[TimeStep]) -> bool:
+    return all(
+        torch.equal(leaf, flatten(b)[name])
+        for a, b in zip(first, second, strict=True)
+        for name, leaf in flatten(a).items()
+        if name in flatten(b)
+    )
