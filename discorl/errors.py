@@ -15,7 +15,7 @@ class UnknownNameError(DiscorlError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         known = sorted(known)
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
         guess = f" Did you mean {' or '.join(near)}?" if near else ""
         listing = f" Known: {', '.join(known)}." if known else ""
         super().__init__(f"unknown {kind} '{name}'.{guess}{listing}{' ' + hint if hint else ''}")

@@ -147,10 +147,10 @@ def _change(config: Any, values: dict[str, Any], kind: str) -> Any:
 def split_spec(text: str) -> tuple[str, dict[str, str]]:
     """`name:key=value,key=value` as its name and its settings.
 
-    A name may hold colons, as paths do: settings begin after the first one that `key=` follows. A
-    comma without an equals sign belongs to the value: `torso=64,64`.
+    A name may hold colons, as paths do: settings follow the last one that `key=` comes after, and
+    hold no slash. A comma without an equals sign belongs to the value: `torso=64,64`.
     """
-    found = re.fullmatch(r"(.+?):([a-z_]\w*=.*)", text)
+    found = re.fullmatch(r"(.+):((?:[a-z_]\w*=|[^:/=]*,[a-z_]\w*=)[^/]*)", text)
     if found is None:
         return text, {}
     return found[1], split_settings(found[2].split(","), text)
@@ -270,7 +270,7 @@ def _convert_plain(kind: Any, value: Any) -> Any:
             raise ValueError("expected a whole number")
         return int(value)
     if kind is float:
-        if not is_number or not math.isfinite(value):
+        if not is_number or math.isnan(value):
             raise ValueError("expected a number")
         return float(value)
     if kind is str and not isinstance(value, str):

@@ -22,9 +22,8 @@ import tyro
 
 import discorl
 from discorl.errors import DiscorlError
-from discorl.runs.session import Interrupted, Progress
+from discorl.runs.session import Interrupted
 from discorl.runtime import tune_process
-from discorl.training.run import resume_run, start_run
 
 
 @dataclass(frozen=True)
@@ -45,39 +44,27 @@ class Args:
     """A budget of seconds: a few steps, then a few more after resuming."""
 
 
-class Printer:
-    """Shows a run in plain lines."""
-
-    def start(self, title: str, steps: int, notes: list[str]) -> None:
-        """The run begins, or is resumed."""
-        print(title, *notes, sep="\n")
-
-    def progress(self, progress: Progress) -> None:
-        """A record was written."""
-        score = progress.metrics.get("charts/episode_return", float("nan"))
-        print(f"step {progress.step:6} of {progress.steps}  return {score:6.2f}", flush=True)
-
-    def message(self, text: str) -> None:
-        """Something takes a while, or came out."""
-        print(text)
+def show(progress: discorl.Progress) -> None:
+    """A line for each record of metrics."""
+    score = progress.metrics.get("charts/episode_return", float("nan"))
+    print(f"step {progress.step:6} of {progress.steps}  return {score:6.2f}", flush=True)
 
 
 def train(args: Args) -> None:
     """Start a run or resume it, and say how well the agent plays."""
     if args.resume:
-        result = resume_run(args.out, args.steps, Printer())
+        run = discorl.Run(args.out).resume(args.steps, callbacks=[show], progress=False)
     else:
         env = "ALE/Pong-v5"
-        settings: dict[str, Any] = {}
+        settings: dict[str, Any] = {"seed": args.seed}
         if args.smoke:
             env = f"{env}:frames=80,noops=0"  # games of 20 actions
-            settings = {"num_envs": 2, "eval_episodes": 2}
+            settings |= {"num_envs": 2, "eval_episodes": 2}
         if args.steps is not None:
             settings["steps"] = args.steps
-        config = discorl.make_config(env, args.rule, seed=args.seed, **settings)
-        result = start_run(config, args.out, Printer())
-    print(f"{result['steps']} steps, {result['env_steps']:,} environment steps")
-    print(f"sampled return {result['eval_return_sampled']:.2f}, from -21 to 21")
+        run = discorl.train(env, args.rule, args.out, callbacks=[show], progress=False, **settings)
+    print(f"{run['steps']} steps, {run['env_steps']:,} environment steps")
+    print(f"sampled return {run['eval_return_sampled']:.2f}, from -21 to 21")
     print(f"checkpoints and curve are in {args.out}")
 
 

@@ -61,7 +61,7 @@ def main(args: Args) -> None:
             result = trainer.evaluate(greedy=name == "greedy", episodes=args.episodes)
             print(f"{name} return {result.mean_return:.1f} of 500, {result.episodes} episodes")
     steps, returns = np.array(points, dtype=float).T
-    plot_curves([Curve(f"CartPole-v1, {args.rule}", steps, returns)], args.curve)
+    plot_curves([Curve("CartPole-v1", args.rule, {"steps": steps}, returns)], args.curve)
     print(f"the learning curve is {args.curve}")
 
 

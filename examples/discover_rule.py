@@ -121,7 +121,7 @@ def main(args: Args) -> None:
     curves = []
     for name, rule in {"discovered": found, "random": random}.items():
         folder = try_rule(name, rule, args)
-        curves.append(replace(read_curve(folder), label=f"{name} rule"))
+        curves.append(replace(read_curve(folder), rule=f"{name} rule"))
     plot_curves(curves, args.out / "compared.png")
     print(f"the rule is {found}, the learning curves are {args.out / 'compared.png'}")
 

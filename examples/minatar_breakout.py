@@ -71,7 +71,7 @@ def main(args: Args) -> None:
     print(f"sampled return {result.mean_return:.2f} ± {result.std_return:.2f}, ", end="")
     print(f"{result.episodes} episodes after {config.steps} steps")
     steps, returns = np.array(points, dtype=float).T
-    plot_curves([Curve(f"{env}, {args.rule}", steps, returns)], args.curve)
+    plot_curves([Curve(env, args.rule, {"steps": steps}, returns)], args.curve)
     print(f"the learning curve is {args.curve}")
 
 

@@ -104,13 +104,31 @@ def test_a_function_in_a_module_is_remembered_by_name_and_an_object_is_not(tmp_p
     assert discorl.load_run(by_hand.folder, env=Light()).resume(10)["steps"] == 10
 
 
-def test_environments_that_gymnasium_made_are_known_by_their_id(tmp_path):
-    run = discorl.train(gymnasium.make("CartPole-v1"), "actor_critic", tmp_path / "a", **SMALL)
-    assert run.config.env == "CartPole-v1"
-    wrapped = gymnasium.make("CartPole-v1", max_episode_steps=7)
-    run = discorl.train(wrapped, "actor_critic", tmp_path / "b", **SMALL)
-    assert run.config.env == "given:CartPoleEnv"
-    assert run.evaluate(3).mean_length <= 7
+class Half(gymnasium.Wrapper):
+    """Half of every reward."""
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, reward / 2, *rest
+
+
+def test_wrappers_and_changes_of_a_gymnasium_environment_are_kept(tmp_path):
+    env = Half(gymnasium.make("CartPole-v1", max_episode_steps=7))
+    env.unwrapped.force_mag = 0.0
+    env.unwrapped.theta_threshold_radians = 9.0
+    run = discorl.train(env, "actor_critic", tmp_path / "a", **SMALL)
+    assert run.config.env == "given:CartPole-v1"
+    evaluation = run.evaluate(3)
+    assert (evaluation.mean_length, evaluation.mean_return) == (7, 3.5)
+
+
+def test_the_settings_of_a_rule_object_are_remembered(tmp_path):
+    rule = discorl.ActorCritic(entropy_cost=0.01, normalize_advantage=True)
+    run = discorl.train("catch", rule, tmp_path / "run", **SMALL)
+    assert run.config.rule == "actor_critic:normalize_advantage=true,entropy_cost=0.01"
+    assert discorl.load_rule(run.config.rule) == rule
+    assert run.config.torso == (8,)
+    assert run.config.learning_rate == discorl.make_config("catch", "actor_critic").learning_rate
 
 
 def test_our_own_environments_and_vector_environments(tmp_path):
@@ -154,6 +172,7 @@ class Greedy(discorl.HandWritten):
 def test_a_rule_object(tmp_path):
     run = discorl.train("catch", Greedy(), tmp_path / "a", **SMALL)
     assert run.config.rule == "greedy"
+    assert run.config.learning_rate == discorl.make_config("catch", "actor_critic").learning_rate
     assert run.resume(8)["steps"] == 8
     assert discorl.load_run(run.folder, rule=Greedy()).resume(10)["steps"] == 10
     with pytest.raises(DiscorlError, match="unknown rule 'greedy'"):

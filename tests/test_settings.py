@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import pickle
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -258,9 +257,8 @@ def test_flat_settings_are_what_the_names_read(car: Car) -> None:
 
 
 @given(cars)
-def test_copies_of_all_kinds_are_equal(car: Car) -> None:
+def test_copies_are_equal(car: Car) -> None:
     assert copy.deepcopy(car) == car
-    assert pickle.loads(pickle.dumps(car)) == car
 
 
 @given(cars, cars)

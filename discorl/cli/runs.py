@@ -19,7 +19,7 @@ from discorl.life.playing import Evaluation
 from discorl.runs.folder import KINDS, run_kind
 from discorl.runs.plots import EPISODE_RETURN, Axis, plot_curves, read_curve
 from discorl.runtime import tune_process
-from discorl.settings import Count
+from discorl.settings import Count, check_fields
 from discorl.training.handle import Run
 
 
@@ -35,6 +35,9 @@ class ResumeCommand:
     """Print the result as JSON on standard output, everything else on standard error."""
 
     examples: ClassVar = ("discorl resume runs/a", "discorl resume runs/a --steps 5000")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def run(self) -> int:
         """Hand over to the command that made the run."""
@@ -71,6 +74,9 @@ class EvaluateCommand:
         "discorl evaluate runs/a",
         "discorl evaluate runs/a --checkpoint best --episodes 500 --seed 7",
     )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def run(self) -> int:
         """Evaluate and print."""

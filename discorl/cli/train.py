@@ -22,7 +22,7 @@ from discorl.runs.display import watch
 from discorl.runs.folder import CURVE_FILE
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
-from discorl.settings import Count, change
+from discorl.settings import Count, change, check_fields, flag
 from discorl.training.config import TrainConfig
 from discorl.training.handle import SHOWN
 from discorl.training.presets import PresetName, make_config
@@ -67,6 +67,9 @@ class TrainCommand:
         "discorl train --resume runs/breakout/seed_0 --steps 4000",
     )
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @classmethod
     def parse(cls, args: list[str]) -> TrainCommand:
         """Parse twice: environment, rule and preset decide the other flags' defaults."""
@@ -96,11 +99,12 @@ class TrainCommand:
         """A resumed run keeps its own configuration: say so rather than ignore a flag."""
         command = cls._parse_over(args, own)
         refuse_changes(command.config, own, allowed="steps")
-        plain = cls(resume=command.resume, json=command.json, config=command.config)
-        if command != plain:
+        default = cls()
+        names = ("out", "preset", "config_file", "env_steps", "seeds")
+        changed = [flag(n) for n in names if getattr(command, n) != getattr(default, n)]
+        if changed:
             raise DiscorlError(
-                "--resume stays in the run's own folder and settings: of the other flags only "
-                "--steps and --json may be given"
+                f"--resume stays in the run's own folder and settings: drop {', '.join(changed)}"
             )
         return command
 

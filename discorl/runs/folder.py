@@ -42,7 +42,8 @@ _claimed: set[Path] = set()
 def new_folder(folder: Path) -> Iterator[None]:
     """Write to a folder that is new or empty; it is removed again if no run comes of it."""
     found = check_new(folder)
-    existed, had_lock = os.path.isdir(folder), LOCK_FILE in found
+    missing = [p for p in (folder, *folder.parents) if not os.path.isdir(p)]
+    had_lock = LOCK_FILE in found
     if not had_lock:
         check_empty(folder)  # Before anything is written into it.
     try:
@@ -53,8 +54,8 @@ def new_folder(folder: Path) -> Iterator[None]:
         if not had_lock and not (folder / CONFIG_FILE).exists():
             with suppress(OSError):
                 (folder / LOCK_FILE).unlink(missing_ok=True)
-                if not existed:
-                    folder.rmdir()
+                for made in missing:
+                    made.rmdir()
 
 
 def check_new(folder: Path) -> list[str]:

@@ -216,7 +216,7 @@ def test_what_can_be_mended_is_said_in_one_line(inside, whole, tmp_path):
         assert not (tmp_path / "run").exists()
     code, _, err = inside(*DISCOVER, "--out", whole[0])
     assert code == 2
-    assert f"discorl discover --resume {whole[0]}" in err
+    assert f"discorl resume {whole[0]}" in err
 
 
 @pytest.mark.parametrize("flags", [["--seed", "1"], ["--hidden", "8"], ["--out", "x"]])
@@ -236,7 +236,7 @@ def test_a_stopped_run_says_how_to_resume_and_does(inside, whole, tmp_path):
     code, out, err = finish(process)
     assert code == 143, err
     assert "SIGTERM" in out
-    assert f"discorl discover --resume {folder}" in out
+    assert f"discorl resume {folder}" in out
     assert "Traceback" not in out + err
     assert not (folder / "result.json").exists()
     code, out, err = inside("discover", "--resume", folder)

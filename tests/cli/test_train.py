@@ -241,7 +241,7 @@ def test_mistakes_are_explained_by_the_real_program(tmp_path):
 def test_an_existing_run_is_not_overwritten(inside, whole):
     code, _, err = inside(*CATCH, "--steps", 3, "--out", whole[0])
     assert code == 2
-    assert f"discorl train --resume {whole[0]}" in err
+    assert f"discorl resume {whole[0]}" in err
 
 
 @pytest.mark.parametrize("flags", [["--learning-rate", "0.5"], ["--seed", "1"], ["--out", "x"]])
@@ -288,7 +288,7 @@ def test_a_stopped_run_says_how_to_resume_and_does(inside, whole, tmp_path, sign
     found, out, err = finish(process)
     assert found == code, err
     assert signum.name in out
-    assert f"discorl train --resume {folder}" in out
+    assert f"discorl resume {folder}" in out
     assert "Traceback" not in out + err
     assert not (folder / "result.json").exists()
     found, out, err = inside("train", "--resume", folder)

@@ -132,7 +132,7 @@ def test_the_same_again_runs_nothing(whole, config, command):
     assert (watcher.started, watcher.cells) == ((12, 12), [])
     code, out, err = command("--resume", folder, "--json")
     assert code == 0
-    assert "going on with 12 of them done" in err
+    assert "resuming with 12 of them done" in err
     assert "IQM [95% interval]" in err
     assert json.loads(out) == summary.as_json()
 
@@ -159,7 +159,7 @@ def test_a_run_that_fails_leaves_the_others_alone(command, tmp_path):
     assert "IQM [95% interval]" in out
     assert f"failed: {bad} on catch:rows=3,columns=3, seed 0: " in out
     assert "is not finite at step" in out
-    assert f"discorl compare --resume {tmp_path}" in out
+    assert f"discorl resume {tmp_path}" in out
     assert len(cell_files(tmp_path)) == 1
     results = json.loads((tmp_path / "results.json").read_text())
     assert [(cell["rule"], cell["seed"]) for cell in results["failed"]] == [(bad, 0)]
@@ -173,7 +173,7 @@ def test_other_settings_need_another_folder(whole, config, command):
     code, _, err = command(*flags, "--steps", 7, "--out", folder)
     assert code == 2
     assert "other settings (--steps)" in err
-    assert f"discorl compare --resume {folder}" in err
+    assert f"discorl resume {folder}" in err
     code, _, err = command("--resume", folder, "--steps", 7)
     assert code == 2
     assert "drop --steps" in err
@@ -247,5 +247,5 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
         process.kill()
     assert process.returncode == 130
     assert "stopped by SIGINT with 1 of 2 runs done" in out
-    assert f"discorl compare --resume {folder}" in out
+    assert f"discorl resume {folder}" in out
     assert "Traceback" not in out + err

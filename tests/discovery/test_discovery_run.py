@@ -28,7 +28,7 @@ from discorl.library.catalogue import load_rule, save_rule
 from discorl.rules.meta_network import MetaNetworkSizes
 from discorl.runs.checkpoint import list_checkpoints, load_latest
 from discorl.runs.metrics import read_metrics
-from discorl.runs.session import Interrupted
+from discorl.runs.session import Interrupted, Silent
 from discorl.settings import change
 
 ENVS = ("catch:rows=4,columns=3@1.5", "catch:rows=5,columns=5")
@@ -84,7 +84,7 @@ def assert_same_end(one, other):
     assert first == second
 
 
-class StopAt:
+class StopAt(Silent):
     """An observer that sends a signal when a step is logged."""
 
     def __init__(self, step=None, signum=signal.SIGTERM):
@@ -134,7 +134,7 @@ def test_a_run_folder_has_everything(whole):
     assert list((folder / "tensorboard").glob("events.out.tfevents.*"))
     names = [p.name for p in list_checkpoints(folder / "checkpoints")]
     assert names == ["step_00000004", "step_00000006"]
-    assert not list(folder.rglob(".*"))
+    assert [p.name for p in folder.rglob(".*")] == [".lock"]
 
 
 def test_the_result_says_what_happened(whole):
@@ -217,7 +217,7 @@ def test_the_best_rule_is_kept_with_its_provenance(whole, tmp_path):
 def test_a_later_and_worse_rule_is_not_the_best(tmp_path, monkeypatch):
     scores = iter([0.25, 0.75, 0.5])
 
-    def evaluate(_rule, _config, env, index):
+    def evaluate(_rule, _config, env, index, watch):
         return RuleEvaluation(env, 0, 1, final_return=next(scores), mean_return=0.0, curve=[])
 
     monkeypatch.setattr(run_module, "evaluate_rule", evaluate)
@@ -429,7 +429,7 @@ def test_an_unknown_environment_or_rule_is_said_before_anything_is_written(tmp_p
 
 def test_a_folder_with_a_run_is_not_overwritten(whole):
     before = (whole[0] / "config.json").read_bytes()
-    with pytest.raises(DiscorlError, match=r"already holds a run.*discorl discover --resume"):
+    with pytest.raises(DiscorlError, match=r"already holds a discovery.*discorl resume"):
         start_discovery(config(seed=1), whole[0])
     assert (whole[0] / "config.json").read_bytes() == before
 
