@@ -172,6 +172,9 @@ class _Run:
 
     def _loop(self, stop: list[int]) -> None:
         config, run, discoverer = self.config, self.config.run, self.discoverer
+        due = discoverer.step > 0 and self._evaluates(discoverer.step)
+        if due and not any(e["meta_step"] == discoverer.step for e in self.evaluations):
+            self._evaluate()  # A signal came in its place.
         if config.init != "random" and discoverer.step == 0:
             self._evaluate()  # The score to beat.
         reports: list[MetaStepReport] = []
@@ -187,7 +190,7 @@ class _Run:
                 seconds = time.perf_counter() - started
                 told_enough = self._log(reports, seconds)
                 reports, started = [], time.perf_counter()
-            if (run.eval_every and step % run.eval_every == 0) or last:
+            if self._evaluates(step) or last:
                 self._evaluate()
                 started = time.perf_counter()
             signum, enough = self._agree_to_stop(stop, told_enough)
@@ -195,6 +198,11 @@ class _Run:
                 self._save(discoverer.checkpoint())
             if signum:
                 raise Interrupted(signum, self.folder, step)
+
+    def _evaluates(self, step: int) -> bool:
+        """Whether the rule is evaluated after this meta-step, if it is not the last."""
+        every = self.config.run.eval_every
+        return every > 0 and step % every == 0
 
     def _agree_to_stop(self, stop: list[int], enough: bool) -> tuple[int, bool]:
         """A signal or a callback in any process stops all of them after the same step."""

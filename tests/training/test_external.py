@@ -171,7 +171,7 @@ def test_other_environments_have_no_human_score(module, tmp_path, env):
 def test_a_failing_environment_leaves_the_agent_and_the_run_goes_on(module, tmp_path, name, words):
     # Given a run in which the environment fails at step 60 of a copy
     config = small_config(env=f"{module}:{name}")
-    with pytest.raises(DiscorlError, match=rf"{name}'.*{words}.*saved.*--resume") as error:
+    with pytest.raises(DiscorlError, match=rf"{name}'.*{words}.*saved.*discorl resume") as error:
         start_run(config, tmp_path / "run")
     # Then the error says where, and the agent of the last whole step is there
     assert "at step " in str(error.value)
