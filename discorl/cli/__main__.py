@@ -60,6 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone, as `| head` does.
         sys.stderr.close()
         return 141
+    except OSError as error:
+        if debug:
+            traceback.print_exc()
+        print(f"error: {error}", file=sys.stderr)
+        return 2
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

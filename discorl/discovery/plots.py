@@ -7,12 +7,29 @@ from typing import Any
 
 import numpy as np
 
+from discorl.errors import DiscorlError
 from discorl.files import read_json
 from discorl.runs.metrics import read_metrics
 from discorl.runs.plots import COLOURS, pyplot, save_figure
 
 RETURN = "population/return"
 EVALUATIONS_FILE = "evaluations.json"
+
+
+def read_evaluations(folder: Path) -> list[dict[str, Any]]:
+    """Every evaluation of a discovery so far, oldest first; DiscorlError if the file is damaged."""
+    path = folder / EVALUATIONS_FILE
+    if not path.exists():
+        return []
+    entries = read_json(path)
+    try:
+        for entry in entries:
+            int(entry["meta_step"]), float(entry["score"])
+            for agent in entry["agents"]:
+                np.array(agent["curve"], dtype=float).reshape(-1, 2)
+    except (TypeError, KeyError, ValueError) as error:
+        raise DiscorlError(f"{path} is damaged: {error!r}") from error
+    return list(entries)
 
 
 def plot_discovery(folders: list[Path], path: Path) -> None:
@@ -22,7 +39,9 @@ def plot_discovery(folders: list[Path], path: Path) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4), layout="constrained")
     for index, folder in enumerate(folders):
         color = COLOURS[index % len(COLOURS)]
-        evaluations = read_json(folder / EVALUATIONS_FILE)
+        evaluations = read_evaluations(folder)
+        if not evaluations:
+            raise DiscorlError(f"{folder} has no evaluation of its rule yet")
         _plot_population(left, folder, color)
         scores = [(e["meta_step"], e["score"]) for e in evaluations]
         left.plot(*zip(*scores, strict=True), "o", color=color)

@@ -22,9 +22,14 @@ from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.discoverer import AGENT_METRICS, Discoverer, MetaStepReport
 from discorl.discovery.distributed import join_group
 from discorl.discovery.evaluation import RuleEvaluation, evaluate_rule
-from discorl.discovery.plots import EVALUATIONS_FILE, RETURN, plot_discovery
+from discorl.discovery.plots import (
+    EVALUATIONS_FILE,
+    RETURN,
+    plot_discovery,
+    read_evaluations,
+)
 from discorl.errors import DiscorlError
-from discorl.files import read_json, write_json
+from discorl.files import write_json
 from discorl.library.catalogue import load_rule, require_discovered, save_rule
 from discorl.life.playing import EvaluationStopped
 from discorl.rules.disco import DiscoConfig, DiscoRule
@@ -317,10 +322,8 @@ class _Run:
         return result
 
     def _earlier_evaluations(self) -> list[dict[str, Any]]:
-        path = self.folder / EVALUATIONS_FILE
-        if not path.exists():
-            return []
-        return [e for e in read_json(path) if e["meta_step"] <= self.discoverer.step]
+        entries = read_evaluations(self.folder)
+        return [e for e in entries if e["meta_step"] <= self.discoverer.step]
 
     def _title(self) -> str:
         return f"discovering from {self.config.init}, seed {self.config.seed} -> {self.folder}"

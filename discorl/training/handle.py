@@ -140,8 +140,10 @@ class Run(RunFolder):
 
         Args:
           deterministic: always the likeliest action.
-          checkpoint, device: see `load_agent`.
-          seed, max_steps: by default those of the run's own evaluations.
+          checkpoint: see `load_agent`.
+          device: see `load_agent`.
+          seed: by default as in the run's own evaluations.
+          max_steps: of an episode; by default as in the run's own evaluations.
           watch: is told how many episodes are done, and of how many, and may end it.
         """
         config, agent = self.config, self.load_agent(checkpoint, device)

@@ -87,7 +87,8 @@ class Trainer:
 
         Args:
           seed: by default one of the run's own.
-          max_steps, watch: see `evaluate_policy`.
+          max_steps: of an episode; by default `eval_max_steps`.
+          watch: see `evaluate_policy`.
         """
         return self.life.evaluate(
             greedy,

@@ -1,0 +1,76 @@
+"""Two processes on one run folder, one of them killed at any moment: nothing is lost."""
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+
+import discorl
+from discorl.cli.__main__ import main
+from discorl.runs.checkpoint import load_latest
+
+STEPS = 4000
+TRAIN = ["train", "catch:rows=3,columns=3", "--rule", "actor_critic", "--torso", "4",
+         "--eval-episodes", "2", "--checkpoint-every", "20", "--log-every", "20"]  # fmt: skip
+OTHERS = {
+    "train": [*TRAIN, "--steps", "50", "--out", "FOLDER"],
+    "resume": ["resume", "FOLDER"],
+    "evaluate": ["evaluate", "FOLDER", "--episodes", "50"],
+    "plot": ["plot", "FOLDER", "--out", "PICTURE"],
+}
+
+
+def start(args):
+    command = [sys.executable, "-m", "discorl.cli", *args]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """A run that was stopped early."""
+    folder = tmp_path_factory.mktemp("begun") / "run"
+    assert main([*TRAIN, "--steps", "40", "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trial", range(30))
+def test_two_processes_and_a_kill_lose_nothing(begun, trial, tmp_path):
+    rng = random.Random(trial)
+    folder = tmp_path / "run"
+    shutil.copytree(begun, folder)
+    other = rng.choice(sorted(OTHERS))
+    words = {"FOLDER": str(folder), "PICTURE": str(tmp_path / "p.png")}
+    first = start(["resume", str(folder), "--steps", str(STEPS)])
+    time.sleep(rng.uniform(0, 4))
+    second = start([words.get(word, word) for word in OTHERS[other]])
+    time.sleep(rng.uniform(0, 5))
+    victims = rng.choice([[first], [second], [first, second]])
+    for process in victims:
+        process.send_signal(signal.SIGKILL)
+    if first not in victims:
+        time.sleep(rng.uniform(0, 1))
+        first.send_signal(signal.SIGTERM)
+    said = {process.pid: process.communicate()[1] for process in (first, second)}
+    for process in (first, second):
+        allowed = (0, 2, -signal.SIGKILL, 128 + signal.SIGTERM, -signal.SIGTERM)
+        assert process.returncode in allowed, said
+        assert "Traceback" not in said[process.pid]
+    # Whatever happened, the folder can be read, and has what it had.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        checkpoint = load_latest(folder / "checkpoints")
+    assert checkpoint.step >= 40
+    run = discorl.load_run(folder)
+    assert run.evaluate(2).episodes == 2
+    assert run.plot(tmp_path / "after.png").exists()
+    end = checkpoint.step + 20
+    assert run.resume(end)["steps"] == end
+    steps = [row["step"] for row in run.metrics]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == end
