@@ -18,6 +18,9 @@ class ArraySpec:
     dtype: torch.dtype = torch.float32
     scale: float = 1.0
     """Networks multiply by it: 1 / 255 for byte images."""
+    stack: int = 1
+    """How many consecutive frames the first dimension holds, the newest last, with zeros for those
+    before an episode began; 1 if it holds none."""
 
     @property
     def is_image(self) -> bool:

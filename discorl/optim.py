@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -31,17 +32,26 @@ class Schedule:
     """The learning rate as a function of the step."""
 
     learning_rate: float
-    cosine_steps: int | None = None
-    """Fall to `final_fraction` of the learning rate over this many steps along a cosine."""
+    fall_steps: int | None = None
+    """Fall to `final_fraction` of the learning rate over this many steps; None never falls."""
     final_fraction: float = 0.0
+    shape: Literal["cosine", "linear"] = "cosine"
+    """Along which curve it falls."""
+    warmup_steps: int = 0
+    """Rise to the learning rate over this many steps first, in a straight line."""
 
     def __call__(self, count: Tensor) -> Tensor | float:
         """The learning rate after `count` [] earlier updates."""
-        if self.cosine_steps is None:
-            return self.learning_rate
-        progress = (count / self.cosine_steps).clamp(max=1)
-        fraction = 0.5 * (1 + torch.cos(math.pi * progress))
-        return self.learning_rate * (self.final_fraction + (1 - self.final_fraction) * fraction)
+        rate: Tensor | float = self.learning_rate
+        if self.fall_steps is not None:
+            progress = (count / self.fall_steps).clamp(max=1)
+            fraction = 1 - progress
+            if self.shape == "cosine":
+                fraction = 0.5 * (1 + torch.cos(math.pi * progress))
+            rate = rate * (self.final_fraction + (1 - self.final_fraction) * fraction)
+        if self.warmup_steps:
+            rate = rate * ((count + 1) / self.warmup_steps).clamp(max=1)
+        return rate
 
 
 @dataclass(frozen=True)

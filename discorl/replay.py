@@ -1,17 +1,19 @@
 """A ring of trajectories in preallocated tensors.
 
-Only what a learner needs is kept: observations in their own type, actions, rewards, discounts
-and the behaviour's logits. A discovered rule's other outputs are recomputed, never stored.
+Only what a learner needs is kept: observations in their own type, every frame of a stack once,
+actions, rewards, discounts and the behaviour's logits. A discovered rule's other outputs are
+recomputed, never stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from discorl.frames import FrameRing
 from discorl.observations import (
     ArraySpec,
     Observation,
@@ -21,6 +23,8 @@ from discorl.observations import (
 )
 from discorl.rollout import Rollout
 from discorl.tree import flatten, stack, tree_map, unflatten
+
+_FRAMES = "frames/"
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,20 @@ class ReplaySpec:
         observation = leaves["observations"] if plain else leaves
         return cls(observation, rollout.num_actions, reward_dtype, rollout.final is not None)
 
+    def for_rollouts(self, length: int) -> ReplaySpec:
+        """The same without stacks of frames that reach back further than one rollout."""
+
+        def whole(entry: ArraySpec) -> ArraySpec:
+            return entry if entry.stack <= length + 1 else replace(entry, stack=1)
+
+        if isinstance(self.observation, ArraySpec):
+            return replace(self, observation=whole(self.observation))
+        return replace(self, observation={k: whole(v) for k, v in self.observation.items()})
+
     def bytes_per_step(self) -> int:
         """Memory of one step of one trajectory, apart from the agent's memory."""
-        observation = sum(spec.bytes() for spec in spec_entries(self.observation).values())
+        specs = spec_entries(self.observation).values()
+        observation = sum(spec.bytes() // spec.stack + spec.stack - 1 for spec in specs)
         floats = (2 + self.num_actions) * self.reward_dtype.itemsize
         return observation + floats + torch.int64.itemsize + self.final
 
@@ -76,10 +91,16 @@ class Replay:
             )
         self.capacity = capacity
         self.length = length
-        self.spec = spec
+        self.spec = spec = spec.for_rollouts(length)
         self.size = 0
         self._next = 0
         self._data = _allocate(capacity, length, spec, device)
+        self._frames = {
+            name: FrameRing(observation_leaves(self._data.observations)[name], entry.stack)
+            for name, entry in spec_entries(spec.observation).items()
+            if entry.stack > 1
+        }
+        """Of the observations, or the entries of them, that are stacks."""
 
     def memory(self) -> int:
         """Bytes that it takes."""
@@ -95,7 +116,7 @@ class Replay:
                 f"got {list(rollout.actions.shape)}"
             )
         slots = (torch.arange(batch, device=rollout.actions.device) + self._next) % self.capacity
-        given = flatten(rollout)
+        given = flatten(self._unstacked(rollout))
         for name in sorted({*stored, *given}):
             _check_stored(name, stored.get(name), given.get(name))
         for name, tensor in given.items():
@@ -110,7 +131,18 @@ class Replay:
         index = torch.randint(self.size, (batch,), generator=generator, device=generator.device).to(
             self._data.actions.device
         )
-        return tree_map(lambda stored: stored.index_select(1, index), self._data)
+        if not self._frames:
+            return tree_map(lambda stored: stored.index_select(1, index), self._data)
+        observations = {
+            name: self._frames[name].stacks(index)
+            if name in self._frames
+            else stored.index_select(1, index)
+            for name, stored in observation_leaves(self._data.observations).items()
+        }
+        rest = tree_map(
+            lambda stored: stored.index_select(1, index), replace(self._data, observations={})
+        )
+        return replace(rest, observations=self._as_observation(observations))
 
     def state_dict(self) -> dict[str, Tensor]:
         """The stored trajectories and the ring's position."""
@@ -118,16 +150,39 @@ class Replay:
             lambda stored: stored[:, : self.size].clone(memory_format=torch.contiguous_format),
             self._data,
         )
-        return {**flatten(filled), "position": torch.tensor([self.size, self._next])}
+        frames = {
+            f"{_FRAMES}{name}/{key}": tensor
+            for name, ring in self._frames.items()
+            for key, tensor in ring.state_dict().items()
+        }
+        return {**flatten(filled), **frames, "position": torch.tensor([self.size, self._next])}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Resume from what `state_dict` returned."""
         state = dict(state)
         self.size, self._next = (int(n) for n in state.pop("position"))
+        for name, ring in self._frames.items():
+            prefix = f"{_FRAMES}{name}/"
+            own = [key for key in state if key.startswith(prefix)]
+            ring.load_state_dict({key.removeprefix(prefix): state.pop(key) for key in own})
         filled = unflatten(tree_map(lambda stored: stored[:, : self.size], self._data), state)
         stored = flatten(self._data)
         for name, tensor in flatten(filled).items():
             stored[name][:, : self.size] = tensor
+
+    def _unstacked(self, rollout: Rollout) -> Rollout:
+        """The rollout with the newest frames alone, where observations are stacks."""
+        if not self._frames:
+            return rollout
+        leaves = {
+            name: self._frames[name].add(leaf) if name in self._frames else leaf
+            for name, leaf in observation_leaves(rollout.observations).items()
+        }
+        return replace(rollout, observations=self._as_observation(leaves))
+
+    def _as_observation(self, leaves: dict[str, Tensor]) -> Observation:
+        plain = isinstance(self.spec.observation, ArraySpec)
+        return leaves["observations"] if plain else leaves
 
 
 def first_trajectories(rollout: Rollout, count: int) -> Rollout:
@@ -144,11 +199,14 @@ def _allocate(capacity: int, length: int, spec: ReplaySpec, device: torch.device
     def zeros(shape: tuple[int, ...], dtype: torch.dtype, steps: int = length) -> Tensor:
         return torch.zeros(steps, capacity, *shape, dtype=dtype, device=device)
 
+    def frames(entry: ArraySpec) -> Tensor:
+        return zeros(entry.shape[1:] if entry.stack > 1 else entry.shape, entry.dtype)
+
     observations: Observation
     if isinstance(spec.observation, ArraySpec):
-        observations = zeros(spec.observation.shape, spec.observation.dtype)
+        observations = frames(spec.observation)
     else:
-        observations = {k: zeros(v.shape, v.dtype) for k, v in spec.observation.items()}
+        observations = {name: frames(entry) for name, entry in spec.observation.items()}
     memory = {k: zeros(shape, spec.reward_dtype, steps=1) for k, shape in spec.memory.items()}
     return Rollout(
         observations=observations,

@@ -9,7 +9,7 @@ PACKAGE = Path(discorl.__file__).parent
 LAYERS = (
     "errors",
     "settings shapes tree layers",
-    "values observations gradients",
+    "values observations gradients frames",
     "outputs rollout",
     "optim agents rules",
     "learner",

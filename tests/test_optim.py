@@ -13,8 +13,8 @@ from discorl.optim import ClippedAdam, Schedule, apply_updates, global_norm
 f64 = torch.float64
 
 
-def adam(learning_rate=0.1, cosine_steps=None, final_fraction=0.0, **options):
-    return ClippedAdam(Schedule(learning_rate, cosine_steps, final_fraction), **options)
+def adam(learning_rate=0.1, fall_steps=None, final_fraction=0.0, **options):
+    return ClippedAdam(Schedule(learning_rate, fall_steps, final_fraction), **options)
 
 
 def single(*numbers):
@@ -134,21 +134,41 @@ def test_weight_decay_equals_torch_adamw():
     [(0, 0.4), (25, 0.1 + 0.3 * (2 + math.sqrt(2)) / 4), (50, 0.25), (100, 0.1), (1000, 0.1)],
 )
 def test_cosine_schedule(count, expected):
-    schedule = Schedule(0.4, cosine_steps=100, final_fraction=0.25)
+    schedule = Schedule(0.4, fall_steps=100, final_fraction=0.25)
     assert float(schedule(torch.tensor(count))) == pytest.approx(expected, rel=1e-6)
 
 
 def test_cosine_schedule_falls_to_zero_by_default():
-    schedule = Schedule(0.4, cosine_steps=10)
+    schedule = Schedule(0.4, fall_steps=10)
     rates = [float(schedule(torch.tensor(count))) for count in range(12)]
     assert rates[0] == pytest.approx(0.4)
     assert rates[10:] == pytest.approx([0, 0], abs=1e-8)
     assert all(a > b for a, b in itertools.pairwise(rates[:11]))
 
 
+@pytest.mark.parametrize(
+    ("count", "expected"), [(0, 0.4), (25, 0.325), (50, 0.25), (100, 0.1), (1000, 0.1)]
+)
+def test_linear_schedule(count, expected):
+    schedule = Schedule(0.4, fall_steps=100, final_fraction=0.25, shape="linear")
+    assert float(schedule(torch.tensor(count))) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_learning_rate_rises_over_the_warm_up_and_then_stays():
+    schedule = Schedule(0.4, warmup_steps=4)
+    rates = [float(schedule(torch.tensor(count))) for count in range(6)]
+    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
+
+
+def test_a_warm_up_and_a_fall_multiply():
+    schedule = Schedule(0.4, fall_steps=10, shape="linear", warmup_steps=2)
+    rates = [float(schedule(torch.tensor(count))) for count in (0, 1, 5, 10)]
+    assert rates == pytest.approx([0.2, 0.36, 0.2, 0.0], abs=1e-6)
+
+
 def test_a_schedule_counts_earlier_updates():
     # Steps of a constant gradient are the learning rate itself: 1, then 1/2, then 0.
-    optimiser = adam(1.0, cosine_steps=2, eps=0.0)
+    optimiser = adam(1.0, fall_steps=2, eps=0.0)
     params, state = single(0.0), optimiser.init(single(0.0))
     moves = []
     for _ in range(3):

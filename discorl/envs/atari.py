@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from discorl.envs.base import Environment
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.envs.settings import parse_settings
 from discorl.errors import DiscorlError, UnknownNameError
+from discorl.observations import ArraySpec
 from discorl.rollout import TimeStep
 
 _TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}
@@ -84,7 +85,10 @@ def make_atari(spec: str, num_envs: int, device: torch.device | str = "cpu") -> 
         reward_clipping=False,
     )
     limit = settings.frames // settings.frame_skip + 1
-    return AtariEnvironment(vector_env, spec, device, max_episode_steps=limit)
+    env = AtariEnvironment(vector_env, spec, device, max_episode_steps=limit)
+    assert isinstance(env.observation_spec, ArraySpec)
+    env.observation_spec = replace(env.observation_spec, stack=settings.stack)
+    return env
 
 
 def _vector_class(spec: str) -> Any:

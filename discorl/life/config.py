@@ -128,10 +128,12 @@ class LearningConfig:
 
     learning_rate: Positive = 0.01
     """The largest possible step of a parameter in one update."""
-    learning_rate_schedule: Literal["constant", "cosine"] = "constant"
-    """Keep the learning rate, or let it fall over the run along a cosine."""
+    learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Keep the learning rate, or let it fall over the run in a straight line or along a cosine."""
     final_learning_rate: Share = 0.0
     """What is left of the learning rate at the end of a schedule, as a fraction."""
+    warmup_updates: Natural = 0
+    """Updates over which the learning rate rises from zero."""
     weight_decay: NotNegative = 0.0
     """Decoupled weight decay."""
     max_step: Positive = 1.0
@@ -144,14 +146,19 @@ class LearningConfig:
 
     def learner(self, agent: Agent, rule: UpdateRule, updates: int | None = None) -> Learner:
         """A learner with these settings, for a life of `updates` updates if that is known."""
-        if self.learning_rate_schedule == "constant":
-            updates = None
-        elif updates is None:
+        falls = self.learning_rate_schedule != "constant"
+        if falls and updates is None:
             raise DiscorlError(
                 f"--learning-rate-schedule {self.learning_rate_schedule}: a life without a known "
                 "end has no schedule"
             )
-        schedule = Schedule(self.learning_rate, updates, self.final_learning_rate)
+        schedule = Schedule(
+            self.learning_rate,
+            updates if falls else None,
+            self.final_learning_rate,
+            "linear" if self.learning_rate_schedule == "linear" else "cosine",
+            self.warmup_updates,
+        )
         optimiser = ClippedAdam(schedule, max_step=self.max_step, weight_decay=self.weight_decay)
         return Learner(agent, rule, optimiser, self.learn_first_steps)
 

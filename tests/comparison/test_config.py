@@ -90,7 +90,7 @@ def test_json_and_back():
         ({"set": ("learning_rate=-1",)}, "--set: learning_rate=-1: expected a positive number"),
         ({"set": ("torso=8,x",)}, "--set: torso=8,x: expected a whole number"),
         ({"set": ("activate_torso=1",)}, "expected true or false"),
-        ({"set": ("learning_rate_schedule=linear",)}, "expected one of constant, cosine"),
+        ({"set": ("learning_rate_schedule=steep",)}, "expected one of constant, linear, cosine"),
         ({"env_steps": 0}, "--env-steps: expected at least 1"),
         ({"steps": 5, "env_steps": 100}, "--steps and --env-steps: give one of them"),
         ({"set": ("steps=5",), "env_steps": 100}, "--env-steps: drop the setting steps"),

@@ -65,7 +65,7 @@ def test_every_game_is_there_and_can_be_learned_in(spec, tiny_rule):
     life = trainer.life
     # Given one copy of the game, which shows what all games show
     env, step = life.env, life.time_step
-    assert env.observation_spec == ArraySpec((4, 84, 84), torch.uint8, 1 / 255)
+    assert env.observation_spec == ArraySpec((4, 84, 84), torch.uint8, 1 / 255, stack=4)
     assert 3 <= env.num_actions <= 18
     for _ in range(2):
         # When the agent acts in it and learns from that
