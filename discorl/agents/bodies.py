@@ -75,11 +75,13 @@ def _array_torso(spec: ArraySpec, config: NetworkConfig) -> Torso:
     if body == "auto":
         body = choose_body(spec)
     if body == "mlp" or not spec.is_image:
-        return MLPTorso(spec.shape, config.torso, config.activate_torso, spec.scale)
+        return MLPTorso(
+            spec.shape, config.torso, config.activate_torso, spec.scale, config.layer_norm
+        )
     if body == "conv":
-        return conv_torso(spec, config.torso, config.channels)
+        return conv_torso(spec, config.torso, config.channels, config.layer_norm)
     if body == "nature":
-        return nature_torso(spec, config.torso, config.channels)
+        return nature_torso(spec, config.torso, config.channels, config.layer_norm)
     if body == "impala":
-        return impala_torso(spec, config.torso, config.channels, config.blocks)
+        return impala_torso(spec, config.torso, config.channels, config.blocks, config.layer_norm)
     raise UnknownNameError("body", body, get_args(BodyName))

@@ -36,6 +36,9 @@ class NetworkConfig:
     """The transformer's attention heads in each layer."""
     activate_torso: bool = False
     """Apply ReLU after the torso's last layer too."""
+    layer_norm: bool = False
+    """Before each ReLU of the body, shift and scale a layer's units to mean 0 and variance 1: then
+    none of them dies at high learning rates."""
     model_size: Count = 128
     """LSTM cells of the action-conditional model."""
     head_hidden: Count = 128

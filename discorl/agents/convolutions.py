@@ -33,6 +33,7 @@ class ImageTorso(Torso):
         flat_size: int,
         sizes: tuple[int, ...],
         gain: float = 1.0,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         self.gain = gain
@@ -40,7 +41,7 @@ class ImageTorso(Torso):
         self.scale = spec.scale
         self.channels_last = channels_are_last(spec.shape)
         self.stack = stack
-        self.head = MLPTorso((flat_size,), sizes, activate_last=True)
+        self.head = MLPTorso((flat_size,), sizes, activate_last=True, layer_norm=layer_norm)
         self.output_size = self.head.output_size
 
     def init_(self, generator: torch.Generator) -> None:
@@ -66,31 +67,48 @@ class ImageTorso(Torso):
         return features.reshape(*prefix, self.output_size)
 
 
-class ResidualBlock(nn.Module):
-    """Two convolutions of equal size with a skip connection around them."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(channels, channels, 3, padding=1)
-        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+class ImageNorm(nn.Module):
+    """All units of an image's layer together, shifted and scaled to mean 0 and variance 1."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, C, rows, columns], before and after."""
-        carried: Tensor = x + self.second(torch.relu(self.first(torch.relu(x))))
+        return torch.nn.functional.layer_norm(x, x.shape[1:])
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions of equal size with a skip connection around them."""
+
+    def __init__(self, channels: int, layer_norm: bool = False) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+        self.norm = ImageNorm() if layer_norm else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, C, rows, columns], before and after."""
+        inner = self.first(torch.relu(self.norm(x)))
+        carried: Tensor = x + self.second(torch.relu(self.norm(inner)))
         return carried
 
 
 def conv_torso(
-    spec: ArraySpec, sizes: tuple[int, ...], channels: tuple[int, ...] = ()
+    spec: ArraySpec,
+    sizes: tuple[int, ...],
+    channels: tuple[int, ...] = (),
+    layer_norm: bool = False,
 ) -> ImageTorso:
     """3 x 3 convolutions without padding, for small boards where each cell counts."""
     channels = channels or _CONV_CHANNELS
     ones = (1,) * len(channels)
-    return _plain_torso("conv", spec, sizes, channels, (_CONV_KERNEL,) * len(channels), ones)
+    kernels = (_CONV_KERNEL,) * len(channels)
+    return _plain_torso("conv", spec, sizes, channels, kernels, ones, layer_norm=layer_norm)
 
 
 def nature_torso(
-    spec: ArraySpec, sizes: tuple[int, ...], channels: tuple[int, ...] = ()
+    spec: ArraySpec,
+    sizes: tuple[int, ...],
+    channels: tuple[int, ...] = (),
+    layer_norm: bool = False,
 ) -> ImageTorso:
     """Three convolutions with kernels 8, 4, 3 and strides 4, 2, 1, as in the Nature DQN.
 
@@ -103,12 +121,16 @@ def nature_torso(
             f"--body nature has {len(_NATURE_KERNELS)} convolutions: give --channels that many "
             f"numbers, not {len(channels)}"
         )
-    strides = _NATURE_STRIDES
-    return _plain_torso("nature", spec, sizes, channels, _NATURE_KERNELS, strides, math.sqrt(2))
+    kernels, strides, gain = _NATURE_KERNELS, _NATURE_STRIDES, math.sqrt(2)
+    return _plain_torso("nature", spec, sizes, channels, kernels, strides, gain, layer_norm)
 
 
 def impala_torso(
-    spec: ArraySpec, sizes: tuple[int, ...], channels: tuple[int, ...] = (), blocks: int = 2
+    spec: ArraySpec,
+    sizes: tuple[int, ...],
+    channels: tuple[int, ...] = (),
+    blocks: int = 2,
+    layer_norm: bool = False,
 ) -> ImageTorso:
     """Sections that halve the image, with residual blocks in each, as in IMPALA."""
     inputs, *sides = image_size(spec.shape)
@@ -116,11 +138,12 @@ def impala_torso(
     layers: list[nn.Module] = []
     for outputs in channels:
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.MaxPool2d(3, 2, padding=1)]
-        layers += [ResidualBlock(outputs) for _ in range(blocks)]
+        layers += [ResidualBlock(outputs, layer_norm) for _ in range(blocks)]
         sides = [(side + 1) // 2 for side in sides]
         inputs = outputs
-    stack = nn.Sequential(*layers, nn.ReLU())
-    return ImageTorso(spec, stack, inputs * sides[0] * sides[1], sizes)
+    layers += [ImageNorm(), nn.ReLU()] if layer_norm else [nn.ReLU()]
+    flat_size = inputs * sides[0] * sides[1]
+    return ImageTorso(spec, nn.Sequential(*layers), flat_size, sizes, layer_norm=layer_norm)
 
 
 def channels_are_last(shape: tuple[int, ...]) -> bool:
@@ -142,6 +165,7 @@ def _plain_torso(
     kernels: tuple[int, ...],
     strides: tuple[int, ...],
     gain: float = 1.0,
+    layer_norm: bool = False,
 ) -> ImageTorso:
     """Convolutions without padding, ReLU after each."""
     inputs, *sides = image_size(spec.shape)
@@ -152,7 +176,9 @@ def _plain_torso(
                 f"--body {name} cannot read observations of shape {list(spec.shape)}: they are "
                 "too small for its convolutions. Try --body mlp or --body impala"
             )
-        layers += [nn.Conv2d(inputs, outputs, kernel, stride), nn.ReLU()]
+        layers.append(nn.Conv2d(inputs, outputs, kernel, stride))
+        layers += [ImageNorm(), nn.ReLU()] if layer_norm else [nn.ReLU()]
         sides = [(side - kernel) // stride + 1 for side in sides]
         inputs = outputs
-    return ImageTorso(spec, nn.Sequential(*layers), inputs * sides[0] * sides[1], sizes, gain)
+    flat_size = inputs * sides[0] * sides[1]
+    return ImageTorso(spec, nn.Sequential(*layers), flat_size, sizes, gain, layer_norm)

@@ -55,7 +55,7 @@ class Torso(nn.Module, ABC):
 
 
 class MLPTorso(Torso):
-    """Flatten, then linear layers with ReLU between them."""
+    """Flatten, then linear layers with ReLU between them, normalised before it if asked for."""
 
     def __init__(
         self,
@@ -63,12 +63,14 @@ class MLPTorso(Torso):
         sizes: tuple[int, ...] = (512, 512),
         activate_last: bool = False,
         scale: float = 1.0,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         self.feature_dims = len(observation_shape)
         self.input_size = int(torch.Size(observation_shape).numel())
         self.activate_last = activate_last
         self.scale = scale
+        self.layer_norm = layer_norm
         self.output_size = sizes[-1]
         inputs = [self.input_size, *sizes[:-1]]
         self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in zip(inputs, sizes, strict=True))
@@ -93,6 +95,8 @@ class MLPTorso(Torso):
             name = f"layers.{depth}"
             x = torch.nn.functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
             if depth < last or self.activate_last:
+                if self.layer_norm:
+                    x = torch.nn.functional.layer_norm(x, x.shape[-1:])
                 x = torch.relu(x)
         return x
 

@@ -154,6 +154,30 @@ def test_impala_by_hand():
     torch.testing.assert_close(module(boards), expected)
 
 
+def test_layer_norm_by_hand():
+    module = body(VECTOR, layer_norm=True, activate_torso=True)
+    x = draw(VECTOR, 5)
+    for layer in module.layers:
+        x = x @ layer.weight.t() + layer.bias
+        x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+        x = torch.relu(x)
+    torch.testing.assert_close(module(draw(VECTOR, 5)), x)
+
+
+@pytest.mark.parametrize(("name", "spec"), [("conv", BOARD), ("nature", FRAME)])
+def test_layer_norm_of_images_keeps_every_image_alive(name, spec):
+    plain, normed = (body(spec, body=name, layer_norm=on) for on in (False, True))
+    shapes = [[tuple(p.shape) for p in module.parameters()] for module in (plain, normed)]
+    assert shapes[0] == shapes[1]
+    with torch.no_grad():
+        for module in (plain, normed):
+            for layer in convolutions(module):
+                layer.bias.fill_(-100)  # As after a few steps that were too large.
+    images = draw(spec, 4)
+    assert plain(images).std(0).max() == 0
+    assert normed(images).std(0).max() > 0
+
+
 def test_default_sizes():
     assert [c.out_channels for c in convolutions(body(BOARD, body="conv"))] == [16]
     nature = convolutions(body(FRAME, body="nature"))
@@ -265,9 +289,11 @@ def test_nature_has_three_convolutions():
 
 
 @pytest.mark.parametrize("name", ["conv", "nature", "impala"])
-def test_second_derivatives_in_reverse_and_forward_mode(name):
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_second_derivatives_in_reverse_and_forward_mode(name, layer_norm):
     spec = ArraySpec((37, 36, 1), torch.uint8, 1 / 255)
-    module = body(spec, body=name, channels=(2, 2, 2), torso=(16,)).to(f64)
+    options = {"body": name, "channels": (2, 2, 2), "torso": (16,), "layer_norm": layer_norm}
+    module = body(spec, **options).to(f64)
     names = [key for key, _ in module.named_parameters()]
     params = [p.detach().requires_grad_() for p in module.parameters()]
     images = draw(spec, 2)
