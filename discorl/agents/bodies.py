@@ -7,7 +7,13 @@ from typing import get_args
 from torch import nn
 
 from discorl.agents.config import BodyName, MemoryName, NetworkConfig
-from discorl.agents.convolutions import conv_torso, image_size, impala_torso, nature_torso
+from discorl.agents.convolutions import (
+    ImageTorso,
+    conv_torso,
+    image_size,
+    impala_torso,
+    nature_torso,
+)
 from discorl.agents.recurrent import GRUBody, LSTMBody
 from discorl.agents.torsos import DictTorso, MLPTorso, Torso
 from discorl.agents.transformer import TransformerBody
@@ -78,6 +84,12 @@ def _array_torso(spec: ArraySpec, config: NetworkConfig) -> Torso:
         return MLPTorso(
             spec.shape, config.torso, config.activate_torso, spec.scale, config.layer_norm
         )
+    torso = _image_torso(body, spec, config)
+    torso.bfloat16 = config.bfloat16
+    return torso
+
+
+def _image_torso(body: BodyName, spec: ArraySpec, config: NetworkConfig) -> ImageTorso:
     if body == "conv":
         return conv_torso(spec, config.torso, config.channels, config.layer_norm)
     if body == "nature":

@@ -115,11 +115,21 @@ class RewardConfig:
     """Learn from rewards times this."""
     shrink_rewards: bool = False
     """Learn from rewards divided by the running deviation of returns, where that is above one."""
+    normalize_rewards: NotNegative = 0.0
+    """Learn from rewards on the scale where returns have this deviation, so far; 0 leaves them
+    as they are."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.shrink_rewards and self.normalize_rewards:
+            raise DiscorlError("--shrink-rewards and --normalize-rewards: choose one of them")
         if not math.isfinite(self.reward_scale) or self.reward_scale == 0:
             raise DiscorlError("--reward-scale: expected a number other than 0")
+
+    @property
+    def scales(self) -> bool:
+        """Whether the deviation of returns must be known."""
+        return self.shrink_rewards or self.normalize_rewards > 0
 
 
 @dataclass(frozen=True)

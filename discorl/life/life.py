@@ -131,6 +131,10 @@ class Life:
         if store:
             self.mind.store(rollout)
         batch = self.mind.batch(rollout)
+        deviation = self.config.rewards.normalize_rewards
+        if batch is not None and self._scaler is not None and deviation:
+            # Only now: what was stored long ago is to have the scale of what is new.
+            batch = replace(batch, rewards=self._scaler.normalize(batch.rewards, deviation))
         self._spent("replay", started)
         return batch
 
@@ -213,8 +217,8 @@ class Life:
         """What a newborn agent has: no memories, nothing stored, no idea of rewards."""
         num_envs = self.config.experience.num_envs
         self.memory = self._no_memory()
-        shrinks = self.config.rewards.shrink_rewards
-        self._scaler = RewardScaler(num_envs, self.device) if shrinks else None
+        scales = self.config.rewards.scales
+        self._scaler = RewardScaler(num_envs, self.device) if scales else None
         spec = ReplaySpec(
             self.env.observation_spec,
             self.env.num_actions,
@@ -239,7 +243,8 @@ class Life:
         if config.clip_rewards:
             rewards = rewards.clamp(-1, 1)
         if self._scaler is not None:
-            rewards = self._scaler.scale(rewards, acted.ended)
+            self._scaler.observe(rewards, acted.ended)
+            rewards = self._scaler.shrink(rewards) if config.shrink_rewards else rewards
         return replace(acted.rollout, rewards=config.reward_scale * rewards)
 
     def _spent(self, phase: str, since: float) -> None:

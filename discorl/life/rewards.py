@@ -13,26 +13,36 @@ _ENTRY = "return"
 
 
 class RewardScaler:
-    """Divides rewards by the deviation of discounted returns seen so far, if that is above one.
+    """Knows the deviation of discounted returns seen so far, and scales rewards by it.
 
-    So a rule that was discovered with returns of about one can be used where returns are large.
-    Small rewards are left as they are, and no reward changes its sign.
+    A rule that knows returns of a certain size can then be used where they have another. No reward
+    changes its sign.
     """
 
     def __init__(self, num_envs: int, device: torch.device | str = "cpu") -> None:
         self._moments = RunningMoments()
         self._returns = torch.zeros(num_envs, dtype=torch.float64, device=device)
 
-    def scale(self, rewards: Tensor, ended: Tensor) -> Tensor:
-        """Take in the newest rewards [L, B] and where episodes ended; returns scaled rewards."""
+    def observe(self, rewards: Tensor, ended: Tensor) -> None:
+        """Take in the newest rewards [L, B] and where episodes ended."""
         returns = []
         for reward, end in zip(rewards.double(), ended, strict=True):
             self._returns = _DISCOUNT * self._returns + reward
             returns.append(self._returns)
             self._returns = self._returns.masked_fill(end, 0)
         self._moments.update({_ENTRY: torch.cat(returns)})
+
+    def shrink(self, rewards: Tensor) -> Tensor:
+        """Rewards divided by the deviation of returns where that is above one, else unchanged."""
         deviation = self._moments.deviation(_ENTRY)
         return (rewards / deviation.clamp(min=1)).clamp(-_LARGEST, _LARGEST).to(rewards.dtype)
+
+    def normalize(self, rewards: Tensor, deviation: float) -> Tensor:
+        """Rewards on the scale where returns have this deviation; unchanged if they never vary."""
+        found = self._moments.deviation(_ENTRY)
+        factor = torch.where(found > 0, deviation / found, 1.0)
+        largest = _LARGEST * deviation
+        return (rewards * factor).clamp(-largest, largest).to(rewards.dtype)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The running returns, and their moments."""

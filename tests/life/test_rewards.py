@@ -31,19 +31,61 @@ def test_the_scale_is_the_deviation_of_all_returns_so_far(seed, size, cut):
     ended = torch.rand(12, 3, generator=generator) < 0.3
     # Given the same steps in two parts, with a new scaler in between that is told of the first
     scaler, other = RewardScaler(3), RewardScaler(3)
-    scaler.scale(rewards[:cut], ended[:cut])
+    scaler.observe(rewards[:cut], ended[:cut])
     other.load_state_dict(scaler.state_dict())
-    found = other.scale(rewards[cut:], ended[cut:])
+    other.observe(rewards[cut:], ended[cut:])
+    found = other.shrink(rewards[cut:])
     # Then the second part is divided by the deviation of both, if that is above one
     scale = max(returns_by_hand(rewards, ended).std(), 1.0)
     expected = (rewards[cut:].double() / scale).clamp(-10, 10)
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+    # And, if asked for, any rewards are brought to where returns have a given deviation
+    factor = 7 / returns_by_hand(rewards, ended).std()
+    expected = (rewards.double() * factor).clamp(-70, 70)
+    found = other.normalize(rewards, 7.0)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_small_rewards_stay_as_they_are():
+def test_small_rewards_are_not_made_larger_by_shrinking():
+    scaler = RewardScaler(2)
     rewards = torch.tensor([[0.0, 1.0], [-1.0, 0.0], [1.0, 0.5]])
-    scaled = RewardScaler(2).scale(rewards, torch.ones(3, 2, dtype=torch.bool))
-    assert torch.equal(scaled, rewards)
+    scaler.observe(rewards, torch.ones(3, 2, dtype=torch.bool))
+    assert torch.equal(scaler.shrink(rewards), rewards)
+
+
+def test_without_any_reward_nothing_is_scaled():
+    scaler, rewards = RewardScaler(2), torch.zeros(3, 2)
+    scaler.observe(rewards, torch.ones(3, 2, dtype=torch.bool))
+    assert torch.equal(scaler.normalize(rewards, 10.0), rewards)
+
+
+def test_replayed_rewards_have_the_scale_of_new_ones():
+    settings = {"num_envs": 4, "rollout_length": 8, "batch_size": 64, "torso": [4]}
+    rule = "actor_critic:num_bins=11"
+    runs = {
+        deviation: Trainer(
+            make_config(
+                "cartpole",
+                rule,
+                replay_fraction=1.0,
+                shrink_rewards=False,
+                normalize_rewards=deviation,
+                **settings,
+            ),
+            load_rule(rule),
+        )
+        for deviation in (0.0, 5.0)
+    }
+    for trainer in runs.values():
+        for _ in range(20):
+            rollout = trainer.life.act()
+            trainer.life.batch(rollout)
+    rewards = {d: trainer.life.batch(rollout, store=False).rewards for d, trainer in runs.items()}
+    paid = {d: r[r != 0].unique() for d, r in rewards.items()}
+    # The game pays 1 for every step: stored as it is, and all of it on one scale when learned from
+    assert paid[0.0].tolist() == [1.0]
+    assert len(paid[5.0]) == 1
+    assert float(paid[5.0]) < 1
 
 
 def test_large_returns_are_learned_from_small_and_reported_whole():
