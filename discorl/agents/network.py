@@ -197,12 +197,14 @@ class Network:
         x = torch.relu(_linear(params, f"model.{name}.0", hidden))
         weight, bias = params[f"model.{name}.1.weight"], params[f"model.{name}.1.bias"]
         size = len(bias)
-        # Products whose width is not a multiple of eight, such as 601, take half as long again.
         odd = -size % 8
-        if odd and size > 8:
-            weight = torch.nn.functional.pad(weight, (0, 0, 0, odd))
-            bias = torch.nn.functional.pad(bias, (0, odd))
-        return torch.nn.functional.linear(x, weight, bias)[..., :size]
+        if not odd or size <= 8:
+            return torch.nn.functional.linear(x, weight, bias)
+        # Products whose width is not a multiple of eight, such as 601, take twice as long; and so
+        # would every softmax of a result with gaps.
+        weight = torch.nn.functional.pad(weight, (0, 0, 0, odd))
+        bias = torch.nn.functional.pad(bias, (0, odd))
+        return torch.nn.functional.linear(x, weight, bias)[..., :size].contiguous()
 
     def _layers(self) -> dict[str, tuple[int, int, float | None]]:
         """Every layer outside the torso: name -> (in, out, initial deviation)."""
