@@ -229,7 +229,7 @@ def test_what_is_no_transition_does_not_count(first_steps):
 
 def test_nothing_is_read_back_from_the_device(rule, monkeypatch):
     learner, state = make(rule, weight_decay=0.1)
-    learner = Learner(learner.agent, rule, ClippedAdam(Schedule(0.01, cosine_steps=10)))
+    learner = Learner(learner.agent, rule, ClippedAdam(Schedule(0.01, fall_steps=10)))
     rollout = batch()
 
     def refuse(*_args, **_kwargs):
