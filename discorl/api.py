@@ -14,21 +14,28 @@ from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.handle import SHOWN as SHOWN_OF_DISCOVERY
 from discorl.discovery.handle import Discovery
 from discorl.discovery.run import start_discovery
-from discorl.envs.sources import AnyEnvironment, environment_name, find_environment
-from discorl.library.catalogue import DEFAULT_RULE
+from discorl.envs.sources import (
+    AnyEnvironment,
+    environment_name,
+    find_environment,
+    is_environment,
+)
+from discorl.envs.spaces import ObservationReader
+from discorl.envs.tensor import TensorEnvironment
 from discorl.rules.base import UpdateRule
 from discorl.runs.display import shown_in_python
 from discorl.runs.folder import file_name, run_kind
 from discorl.runs.session import Callback
+from discorl.settings import split_spec
 from discorl.training.config import TrainConfig
 from discorl.training.handle import SHOWN, Run
-from discorl.training.presets import PresetName, make_config
+from discorl.training.presets import AUTO, Kind, PresetName, make_config, observation_kind
 from discorl.training.run import Given, start_run
 
 
 def train(
     env: AnyEnvironment,
-    rule: str | Path | UpdateRule = DEFAULT_RULE,
+    rule: str | Path | UpdateRule = AUTO,
     out: str | Path | None = None,
     *,
     preset: PresetName = "default",
@@ -44,7 +51,8 @@ def train(
         `catch:rows=10,columns=7`. Or a Gymnasium environment, a function that makes one, or an
         environment of discorl. Objects are copied so that several copies can act.
       rule: a rule's name, optionally with settings after a colon:
-        `actor_critic:entropy_cost=0.01`. Or a rule file, or a rule.
+        `actor_critic:entropy_cost=0.01`. Or a rule file, or a rule. By default the better of those
+        that ship: sprout in discorl's own games, actor_critic elsewhere.
       out: the run folder, which must not hold a run yet; by default a new one under `runs/`.
       preset: where the defaults of settings come from: us, or the published experiments.
       network: a module that maps observations [..., *shape] to features [..., F], which the rule's
@@ -61,7 +69,8 @@ def train(
     name = environment_name(env)
     if "num_envs" not in settings and isinstance(getattr(env, "num_envs", None), int):
         settings["num_envs"] = env.num_envs  # type: ignore[union-attr]
-    config = make_config(name, given_rule or str(rule), preset, **settings)
+    kind = None if isinstance(env, str) else _kind(env)
+    config = make_config(name, given_rule or str(rule), preset, kind, **settings)
     source = None
     if not isinstance(env, str):
         source = find_environment(env, config.run.torch_device, config.life.environment)
@@ -123,7 +132,24 @@ def load_run(
 
 def run_name(config: TrainConfig) -> str:
     """What a training run's folder is called by default."""
-    return f"{config.env}-{Path(config.rule).stem}-s{config.seed}"
+    rule, _ = split_spec(config.rule)
+    return f"{config.env}-{Path(rule).stem}-s{config.seed}"
+
+
+def _kind(env: Any) -> Kind | None:
+    """What an agent sees in an environment that is given as an object, where that can be told."""
+    if isinstance(env, TensorEnvironment):
+        return None
+    if is_environment(env):
+        return observation_kind(env.observation_spec)
+    space = getattr(env, "single_observation_space", getattr(env, "observation_space", None))
+    if space is None and callable(env):
+        made = env()
+        try:
+            return _kind(made)
+        finally:
+            made.close()
+    return None if space is None else observation_kind(ObservationReader(space).spec)
 
 
 def unused_folder(name: str) -> Path:

@@ -156,6 +156,11 @@ def split_spec(text: str) -> tuple[str, dict[str, str]]:
     return found[1], split_settings(found[2].split(","), text)
 
 
+def join_spec(name: str, settings: Mapping[str, str]) -> str:
+    """What `split_spec` takes apart."""
+    return f"{name}:{','.join(f'{k}={v}' for k, v in settings.items())}" if settings else name
+
+
 def split_settings(items: Iterable[str], where: str) -> dict[str, str]:
     """`key=value` items; one without an equals sign continues the value before it."""
     pairs: dict[str, str] = {}

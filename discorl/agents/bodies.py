@@ -85,7 +85,7 @@ def _array_torso(spec: ArraySpec, config: NetworkConfig) -> Torso:
             spec.shape, config.torso, config.activate_torso, spec.scale, config.layer_norm
         )
     torso = _image_torso(body, spec, config)
-    torso.bfloat16 = config.bfloat16
+    torso.in_bfloat16 = config.bfloat16
     return torso
 
 

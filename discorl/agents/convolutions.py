@@ -37,7 +37,7 @@ class ImageTorso(Torso):
     ) -> None:
         super().__init__()
         self.gain = gain
-        self.bfloat16 = False
+        self.in_bfloat16 = False
         """Whether to compute in bfloat16; the result has the parameters' type all the same."""
         self.shape = spec.shape
         self.scale = spec.scale
@@ -60,12 +60,12 @@ class ImageTorso(Torso):
         """[..., *shape] -> [..., output_size]."""
         prefix, dtype = observations.shape[:-3], next(self.parameters()).dtype
         x = observations.reshape(prefix.numel(), *self.shape)
-        x = x.to(torch.bfloat16 if self.bfloat16 else dtype)
+        x = x.to(torch.bfloat16 if self.in_bfloat16 else dtype)
         if self.scale != 1:
             x = x * self.scale
         if self.channels_last:
             x = x.permute(0, 3, 1, 2)
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bfloat16):
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.in_bfloat16):
             features: Tensor = self.head(self.stack(x).flatten(start_dim=1))
         return features.to(dtype).reshape(*prefix, self.output_size)
 

@@ -17,10 +17,9 @@ from discorl.envs.checker import check_environment
 from discorl.envs.families import FAMILIES, PREFIX
 from discorl.envs.registry import list_environments
 from discorl.errors import DiscorlError
-from discorl.library.catalogue import DEFAULT_RULE
 from discorl.settings import flag, flat_settings
 from discorl.training.describe import describe_environment
-from discorl.training.presets import ENVIRONMENT_PRESETS, make_config
+from discorl.training.presets import AUTO, KIND_PRESETS, make_config
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class EnvsCommand:
     each."""
     env: tyro.conf.Positional[str | None] = None
     """The environment to show or check: any that `discorl train` takes."""
-    rule: str = DEFAULT_RULE
+    rule: str = AUTO
     """The rule whose presets are shown."""
     json: bool = False
     """Print JSON on standard output."""
@@ -123,15 +122,14 @@ def _describe_families() -> list[dict[str, Any]]:
 def _describe_presets(rule: str) -> list[dict[str, Any]]:
     """Like games, but with the settings that a rule trains with."""
     rows = []
-    for preset in ENVIRONMENT_PRESETS:
-        config = make_config(preset.example, rule)
-        names = ("learning_rate", *preset.for_rule(rule))
-        settings = {name: getattr(config, name) for name in names}
+    for preset in KIND_PRESETS:
+        config = make_config(preset.example, rule, kind=preset.kind)
+        settings = {name: getattr(config, name) for name in preset.for_rule(config.rule)}
         rows.append(
             {
-                "name": preset.pattern,
-                "settings": settings | {"env_steps": config.env_steps},
-                "summary": preset.summary,
+                "name": preset.kind,
+                "settings": {"rule": config.rule, **settings, "env_steps": config.env_steps},
+                "summary": f"{preset.summary}: {preset.example}",
             }
         )
     return rows

@@ -22,10 +22,10 @@ from discorl.runs.display import watch
 from discorl.runs.folder import CURVE_FILE
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
-from discorl.settings import Count, change, check_fields, flag
+from discorl.settings import Count, change, check_fields, flag, flat_settings
 from discorl.training.config import TrainConfig
 from discorl.training.handle import SHOWN
-from discorl.training.presets import PresetName, make_config
+from discorl.training.presets import AUTO, PresetName, make_config
 from discorl.training.run import read_config, resume_run, start_run
 
 
@@ -36,6 +36,10 @@ class TrainFlags(TrainConfig):
     env: tyro.conf.Positional[str] = TrainConfig.env
     """Environment: a name from `discorl envs list`, optionally with settings after a colon
     (catch:rows=10,columns=7), a Gymnasium id (CartPole-v1), or module:function."""
+    rule: str = AUTO
+    """Update rule: a name from `discorl rules list`, or a rule file, optionally with settings of
+    its own after a colon (actor_critic:entropy_cost=0.01). By default the better of those that
+    ship: sprout in discorl's own games, actor_critic elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,11 @@ class TrainCommand:
         if first.config_file is not None:
             config = TrainConfig.from_json(read_json(first.config_file))
         else:
-            config = make_config(first.config.env, first.config.rule, first.preset)
+            environment = flat_settings(first.config.life.environment)
+            config = make_config(first.config.env, first.config.rule, first.preset, **environment)
         command = cls._parse_over(args, config)
+        if command.config.rule == first.config.rule:  # As the preset sets it up.
+            command = replace(command, config=replace(command.config, rule=config.rule))
         if command.env_steps is None:
             return command
         if command.config.steps != config.steps:

@@ -102,9 +102,10 @@ class CompareConfig:
 
     def train_config(self, entrant: Entrant, env: str, seed: int) -> TrainConfig:
         """One run: the rule's preset, overridden by the settings for all, then by its own."""
-        settings = {"seed": seed} | self._settings_of_all() | entrant.settings
+        settings: dict[str, Any] = {"seed": seed} | self._settings_of_all() | entrant.settings
         if self.env_steps is None:
-            return make_config(env, entrant.rule, self.preset, **{"steps": self.steps} | settings)
+            settings = {"steps": self.steps} | settings
+            return make_config(env, entrant.rule, self.preset, **settings)
         if "steps" in settings:
             raise DiscorlError("--env-steps: drop the setting steps")
         config = make_config(env, entrant.rule, self.preset, **settings)

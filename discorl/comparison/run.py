@@ -48,6 +48,7 @@ from discorl.runs.folder import (
 )
 from discorl.runs.session import Interrupted, stop_signals
 from discorl.settings import flag
+from discorl.training.config import TrainConfig
 from discorl.training.trainer import Trainer
 
 CELLS = "cells"
@@ -189,16 +190,14 @@ def _run_cells(
 def _cells(config: CompareConfig, folder: Path) -> list[Cell]:
     """Every cell, seed by seed, so that a comparison cut short is one with fewer seeds."""
     names = _rule_names(config)
-    return [
-        Cell(
-            entrant.label,
-            config.run_config(entrant, env, seed),
-            _source(folder, names, entrant.rule),
-        )
-        for seed in range(config.seeds)
-        for env in config.envs
-        for entrant in config.entrants()
-    ]
+    cells = []
+    for seed in range(config.seeds):
+        for env in config.envs:
+            for entrant in config.entrants():
+                run = config.run_config(entrant, env, seed)
+                rule = entrant.rule if isinstance(run, PeerConfig) else run.rule
+                cells.append(Cell(entrant.label, run, _source(folder, names, rule)))
+    return cells
 
 
 def _check(config: CompareConfig, rules: Mapping[str, UpdateRule]) -> None:
@@ -210,7 +209,7 @@ def _check(config: CompareConfig, rules: Mapping[str, UpdateRule]) -> None:
         if isinstance(run, PeerConfig):
             check_peer(run)
         else:
-            Trainer(run, rules[entrant.rule]).close()
+            Trainer(run, rules[run.rule]).close()
 
 
 def _anchors(config: CompareConfig, folder: Path, jobs: int) -> dict[str, Anchors]:
@@ -252,9 +251,9 @@ def _write_beginnings(
 
 
 def _rule_names(config: CompareConfig) -> list[str]:
-    """Each rule once, whatever settings it is given with; peers are not rules."""
-    rules = (entrant.rule for entrant in config.entrants() if not entrant.is_peer)
-    return list(dict.fromkeys(rules))
+    """Each rule once for all its settings of its own; peers are not rules."""
+    runs = (config.run_config(e, env, 0) for e in config.entrants() for env in config.envs)
+    return list(dict.fromkeys(run.rule for run in runs if isinstance(run, TrainConfig)))
 
 
 def _copy(folder: Path, names: Sequence[str], name: str) -> Path:

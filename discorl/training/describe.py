@@ -25,7 +25,7 @@ def describe_environment(spec: str, rule: str, **settings: Any) -> dict[str, Any
     """
     config = make_config(spec, rule, **settings)
     with closing(make_environment(spec, 1, config=config.life.environment)) as env:
-        heads = load_rule(rule).heads(env.num_actions)
+        heads = load_rule(config.rule).heads(env.num_actions)
         network = Network.for_observations(env.observation_spec, heads, config.life.network)
         entries = spec_entries(env.observation_spec)
     return {
@@ -33,7 +33,7 @@ def describe_environment(spec: str, rule: str, **settings: Any) -> dict[str, Any
         "observations": {name: _describe_array(entry) for name, entry in entries.items()},
         "actions": env.num_actions,
         "optimum": None if is_external(spec) else optimal_return(spec),
-        "rule": rule,
+        "rule": config.rule,
         "network": type(network.torso).__name__,
         "parameters": sum(p.numel() for p in network.init(torch.Generator()).values()),
         "env_steps": config.env_steps,

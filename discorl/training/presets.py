@@ -1,19 +1,33 @@
-"""Settings measured to work well, by kind of rule and by kind of environment."""
+"""Settings measured to work well, by kind of environment and by rule.
+
+A preset knows what an agent sees (`Kind`), never which task it is: docs/zoo.md says on which tasks
+the settings were chosen, and how they do on others.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, get_args
 
-from discorl.envs.registry import GIVEN, is_external, make_game
+from discorl.agents.bodies import choose_body
+from discorl.envs.base import EnvironmentConfig
+from discorl.envs.registry import GIVEN, is_external, make_environment, make_game
 from discorl.errors import UnknownNameError
-from discorl.library.catalogue import is_discovered, name_rule
+from discorl.library.catalogue import DEFAULT_RULE, is_discovered, name_rule
+from discorl.observations import ObservationSpec, spec_entries
 from discorl.rules.base import UpdateRule
-from discorl.settings import split_spec
+from discorl.settings import change, flat_settings, join_spec, split_spec
 from discorl.training.config import TrainConfig
 
 PresetName = Literal["default", "published"]
+Kind = Literal["vector", "board", "pixels"]
+"""What an agent sees in an external environment: numbers, a small board, or an image."""
+
+AUTO = "auto"
+"""In place of a rule: the one that does best, of those that ship with the package."""
 
 Settings = dict[str, Any]
 """Fields of `TrainConfig` and their values."""
@@ -57,159 +71,216 @@ _SPROUT: Settings = {
 }
 """How the agents lived that it was discovered with, and rewards on the scale that they had."""
 
-_PRESETS: dict[tuple[PresetName, bool], Settings] = {
-    ("published", True): {},
-    ("published", False): _PUBLISHED_ACTOR_CRITIC,
-    ("default", True): _DISCOVERED,
-    ("default", False): _ACTOR_CRITIC,
+_OF_GAMES: dict[tuple[PresetName, str], Settings] = {
+    ("published", "discovered"): {},
+    ("published", "actor_critic"): _PUBLISHED_ACTOR_CRITIC,
+    ("default", "discovered"): _DISCOVERED,
+    ("default", "actor_critic"): _ACTOR_CRITIC,
+    ("default", "sprout"): _SPROUT,
 }
-"""(preset, whether the rule is a discovered one) -> what differs from `TrainConfig`."""
-
-_OF_RULE: dict[tuple[PresetName, str], Settings] = {("default", "sprout"): _SPROUT}
-"""(preset, rule) -> the same for rules with settings of their own."""
+"""(preset, rule) -> what differs from `TrainConfig`; `discovered` stands for all such rules that
+have no entry of their own, `actor_critic` for all others."""
 
 _SMALL_NETWORK: Settings = {"activate_torso": True, "model_size": 64, "head_hidden": 64}
 """Half of the published action model: updates cost less, which matters on a CPU."""
 
-_VECTORS: Settings = {
+_FED: Settings = {
     **_SMALL_NETWORK,
+    "layer_norm": True,
     "torso": (64, 64),
-    "num_envs": 16,
-    "rollout_length": 32,
-    "batch_size": None,
-    "replay_fraction": 0.0,
-    "shrink_rewards": True,
-    "steps": 1000,
+    "num_envs": 4,
+    "rollout_length": 29,
+    "batch_size": 16,
+    "replay_fraction": 1.0,
+    "replay_capacity": 8192,
+    "replay_ratio": 2,
+    "learning_rate": 0.003,
+    "learning_rate_schedule": "cosine",
+    "normalize_rewards": 10.0,
+    "steps": 1725,
 }
-"""Nothing is replayed: such environments are cheap. Rewards may have any scale."""
+"""What Disco103 needs: every transition is learned from many times, as in the paper, in small
+batches, and returns are large, as they were in the games that it was discovered on."""
 
-_BY_RULE: dict[str, Settings] = {
-    "actor_critic": {"learning_rate": 0.005},
-    "sprout": {"num_envs": 32, "rollout_length": 16, "steps": 1500},
+_ACTOR_CRITIC_FED: Settings = {
+    "activate_torso": True,
+    "layer_norm": True,
+    "torso": (64, 64),
+    "num_envs": 8,
+    "rollout_length": 32,
+    "replay_capacity": 1024,
+    "replay_ratio": 4,
+    "learning_rate": 0.001,
+    "learning_rate_schedule": "linear",
+    "normalize_rewards": 1.0,
+    "steps": 782,
 }
-"""Overrides `_VECTORS`: sprout does better with what it was discovered with."""
+
+_PIXELS: Settings = {
+    **_SMALL_NETWORK,
+    "layer_norm": True,
+    "bfloat16": True,
+    "torso": (256,),
+    "channels": (16, 32, 32),
+    "num_envs": 16,
+    "rollout_length": 29,
+    "batch_size": 16,
+    "replay_fraction": 1.0,
+    "replay_capacity": 4096,
+    "replay_ratio": 2,
+    "learning_rate": 0.001,
+    "learning_rate_schedule": "cosine",
+    "warmup_updates": 200,
+    "clip_rewards": True,
+    "steps": 6466,
+    "eval_episodes": 16,
+}
+
+_RULE_SETTINGS: dict[str, Settings] = {
+    "actor_critic": {"entropy_cost": 0.01, "discount": 0.99},
+    "disco103": {"discount": 0.99},
+}
+"""Rule -> settings of the rule itself, in external environments. The published entropy cost of 0.2
+lets no policy settle beside advantages of about one; and values with a shorter horizon are known
+sooner."""
 
 
 @dataclass(frozen=True)
-class EnvironmentPreset:
-    """What a kind of external environments changes in the rule's own preset."""
+class KindPreset:
+    """What a kind of external environments changes in the rules' own presets."""
 
-    pattern: str
-    """Matches environments without their settings: `minatar/*`."""
+    kind: Kind
     example: str
     summary: str
-    settings: Settings
-    """For every rule."""
-    of_rule: dict[str, Settings] = field(default_factory=dict)
-    """Rule -> settings that override these."""
+    of_rule: Mapping[str, Settings]
+    """Rule -> settings; `discovered` and `actor_critic` stand for the others, as in `_OF_GAMES`."""
 
-    def matches(self, env: str) -> bool:
-        """Whether the preset is for this environment."""
-        return fnmatchcase(env.removeprefix(GIVEN).partition(":")[0], self.pattern)
-
-    def for_rule(self, rule: str) -> Settings:
-        """What a rule is trained with, where that differs from its own preset."""
-        name, _ = split_spec(rule)
-        return {**self.settings, **self.of_rule.get(name, {})}
+    def for_rule(self, rule: str | UpdateRule) -> Settings:
+        """What a rule is trained with here, where that differs from its own preset."""
+        name, family = _names(rule)
+        return self.of_rule.get(name, self.of_rule[family])
 
 
-ENVIRONMENT_PRESETS = (
-    EnvironmentPreset(
-        "minatar/*",
-        "minatar/breakout",
-        "MinAtar's five games",
-        {
-            **_SMALL_NETWORK,
-            "torso": (128,),
-            "num_envs": 8,
-            "rollout_length": 16,
-            "batch_size": None,
-            "replay_fraction": 0.75,
-            "steps": 1600,
-        },
-        {"actor_critic": {"reward_scale": 5.0}},
-    ),
-    EnvironmentPreset(
-        "ALE/*",
-        "ALE/Pong-v5",
-        "Atari games",
-        {
-            **_SMALL_NETWORK,
-            "torso": (256,),
-            "channels": (16, 32, 32),
-            "num_envs": 8,
-            "rollout_length": 20,
-            "batch_size": None,
-            "replay_fraction": 0.0,
-            "learning_rate": 5e-4,
-            "clip_rewards": True,
-            "shrink_rewards": False,
-            "steps": 3000,
-            "eval_episodes": 16,
-        },
-    ),
-    EnvironmentPreset(
-        "CartPole-v*",
+KIND_PRESETS = (
+    KindPreset(
+        "vector",
         "CartPole-v1",
-        "Gymnasium's cart-pole",
-        _VECTORS,
+        "Gymnasium's environments that show numbers, and functions that make such",
         {
-            "disco103": {
-                "learning_rate": 0.005,
-                "learning_rate_schedule": "cosine",
-                "shrink_rewards": False,
-                "reward_scale": 0.1,
-            },
-            **_BY_RULE,
+            "discovered": _FED,
+            "actor_critic": _ACTOR_CRITIC_FED,
+            "sprout": {**_SMALL_NETWORK, "torso": (64, 64), "steps": 1500},
         },
     ),
-    EnvironmentPreset(
-        "*",
-        "Acrobot-v1",
-        "Gymnasium's other environments, and functions",
-        _VECTORS,
-        _BY_RULE,
+    KindPreset(
+        "board",
+        "minatar/breakout",
+        "small images, such as MinAtar's five games",
+        {
+            "discovered": {**_FED, "torso": (128,), "num_envs": 8, "rollout_length": 16},
+            "actor_critic": {**_ACTOR_CRITIC_FED, "torso": (128,)},
+            "sprout": {**_SMALL_NETWORK, "torso": (128,), "num_envs": 8, "steps": 1600},
+        },
+    ),
+    KindPreset(
+        "pixels",
+        "ALE/Pong-v5",
+        "images of 36 x 36 and more, such as Atari games",
+        {
+            "discovered": {**_PIXELS, "normalize_rewards": 10.0},
+            "actor_critic": {**_PIXELS, "normalize_rewards": 1.0},
+            "sprout": {**_PIXELS, "shrink_rewards": True},
+        },
     ),
 )
-"""The first that matches counts. Each was measured: see docs/results.md."""
 
 
 PRESET_SETTINGS = frozenset(
     name
     for settings in (
-        *_PRESETS.values(),
-        *_OF_RULE.values(),
-        *(preset.settings for preset in ENVIRONMENT_PRESETS),
-        *(own for preset in ENVIRONMENT_PRESETS for own in preset.of_rule.values()),
+        *_OF_GAMES.values(),
+        *(own for preset in KIND_PRESETS for own in preset.of_rule.values()),
     )
     for name in settings
 )
 """Every setting that some preset sets."""
 
 
-def find_preset(env: str) -> EnvironmentPreset | None:
-    """The preset of an external environment; our own have only the rule's."""
+def _names(rule: str | UpdateRule) -> tuple[str, str]:
+    """The rule's name, and what stands for rules that have no settings of their own."""
+    discovered = is_discovered(rule) if isinstance(rule, str) else bool(rule.params)
+    name, _ = split_spec(rule if isinstance(rule, str) else name_rule(rule))
+    return name, "discovered" if discovered else "actor_critic"
+
+
+def find_preset(kind: Kind) -> KindPreset:
+    """The preset of a kind of environment."""
+    return next(preset for preset in KIND_PRESETS if preset.kind == kind)
+
+
+def observation_kind(spec: ObservationSpec) -> Kind:
+    """What an agent that sees this sees: the most demanding entry counts."""
+    bodies = {choose_body(entry) for entry in spec_entries(spec).values()}
+    if "nature" in bodies:
+        return "pixels"
+    images = any(entry.is_image for entry in spec_entries(spec).values())
+    return "board" if images else "vector"
+
+
+def environment_kind(env: str, settings: Settings) -> Kind | None:
+    """The kind of an external environment, which is made once to see; None for our own games."""
     if not is_external(env):
         return None
-    return next(preset for preset in ENVIRONMENT_PRESETS if preset.matches(env))
+    if env.startswith("ALE/"):
+        return "pixels"
+    if env.startswith("minatar/"):
+        return "board"
+    if env.startswith(GIVEN):
+        return "vector"
+    known = flat_settings(EnvironmentConfig())
+    own = {name: value for name, value in settings.items() if name in known}
+    return _probe(env, change(EnvironmentConfig(), own))
+
+
+@cache
+def _probe(env: str, config: EnvironmentConfig) -> Kind:
+    with closing(make_environment(env, 1, config=config)) as made:
+        return observation_kind(made.observation_spec)
+
+
+def default_rule(env: str) -> str:
+    """What `auto` stands for: sprout in our own games, where it was discovered, else actor-critic.
+
+    Measured: docs/zoo.md.
+    """
+    return "actor_critic" if is_external(env) else DEFAULT_RULE
 
 
 def make_config(
     env: str = TrainConfig.env,
-    rule: str | UpdateRule = TrainConfig.rule,
+    rule: str | UpdateRule = AUTO,
     preset: PresetName = "default",
+    kind: Kind | None = None,
     **settings: Any,
 ) -> TrainConfig:
-    """A run's configuration: the preset for rule and environment, overridden by the settings."""
+    """A run's configuration: the preset for rule and environment, overridden by the settings.
+
+    Args:
+      rule: `auto` is `default_rule`. A name without settings of its own gets those of the preset.
+      kind: of the environment, if it is known; otherwise an external one is made once to see.
+    """
     if preset not in get_args(PresetName):
         raise UnknownNameError("preset", preset, get_args(PresetName))
     if not is_external(env):
         make_game(env)  # A typo is reported before anything else.
-    discovered = is_discovered(rule) if isinstance(rule, str) else bool(rule.params)
-    rule = rule if isinstance(rule, str) else name_rule(rule)
-    name, _ = split_spec(rule)
-    values = _OF_RULE.get((preset, name), _PRESETS[preset, discovered])
-    of_env = find_preset(env) if preset == "default" else None
-    if of_env is not None:
-        values = {**values, **of_env.settings, **of_env.of_rule.get(name, {})}
-    return TrainConfig.from_json({"env": env, "rule": rule, **values, **settings})
+    if rule == AUTO:
+        rule = default_rule(env)
+    text = rule if isinstance(rule, str) else name_rule(rule)
+    name, family = _names(rule)
+    values = _OF_GAMES.get((preset, name), _OF_GAMES[preset, family])
+    if preset == "default" and (kind := kind or environment_kind(env, settings)) is not None:
+        values = {**values, **find_preset(kind).for_rule(rule)}
+        if isinstance(rule, str) and (wanted := _RULE_SETTINGS.get(name)):
+            _, own = split_spec(rule)
+            text = join_spec(name, {**{k: str(v) for k, v in wanted.items()}, **own})
+    return TrainConfig.from_json({"env": env, "rule": text, **values, **settings})

@@ -12,7 +12,7 @@ from discorl.envs import FAMILIES, make_environment, optimal_return, resolve_env
 from discorl.envs.registry import GAMES, make_game
 from discorl.errors import DiscorlError
 from discorl.runs.gallery import draw_environment
-from discorl.training.presets import ENVIRONMENT_PRESETS
+from discorl.training.presets import KIND_PRESETS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_said(spec, words):
 def test_the_list_has_games_and_families(capsys):
     assert main(["envs", "list", "--json"]) == 0
     entries = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
-    outside = {preset.pattern for preset in ENVIRONMENT_PRESETS}
+    outside = {preset.kind for preset in KIND_PRESETS}
     assert set(entries) == {*GAMES, *(f"family:{name}" for name in FAMILIES), *outside}
     assert entries["deep_sea"]["optimum"] == 0.99
     assert entries["family:catch"]["settings"] == {"rows": "5..10", "columns": "4..8"}

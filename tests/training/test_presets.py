@@ -1,19 +1,102 @@
-"""Presets: which settings a rule has in which environment."""
+"""Presets: which settings a rule has in which kind of environment."""
 
+import gymnasium
+import numpy as np
 import pytest
+import torch
 
+import discorl
 from discorl.errors import DiscorlError
-from discorl.training.presets import ENVIRONMENT_PRESETS, find_preset, make_config
+from discorl.observations import ArraySpec
+from discorl.training.presets import (
+    KIND_PRESETS,
+    default_rule,
+    environment_kind,
+    find_preset,
+    make_config,
+    observation_kind,
+)
 
 RULES = ("disco103", "sprout", "actor_critic", "my_rule.safetensors")
 
 
-def test_kinds_of_environments_have_their_own():
-    assert make_config("minatar/breakout", "disco103").num_envs == 8
-    assert make_config("ALE/Breakout-v5", "disco103").clip_rewards
-    assert make_config("Acrobot-v1", "disco103").shrink_rewards
-    assert make_config("my_module:make_env", "disco103").shrink_rewards
-    assert make_config("CartPole-v1", "disco103").reward_scale == 0.1
+@pytest.mark.parametrize(
+    ("spec", "kind"),
+    [
+        (ArraySpec((4,)), "vector"),
+        (ArraySpec((16,), torch.uint8), "vector"),
+        (ArraySpec((84, 84)), "vector"),
+        (ArraySpec((10, 10, 4), torch.bool), "board"),
+        (ArraySpec((7, 7, 3), torch.uint8), "board"),
+        (ArraySpec((4, 84, 84), torch.uint8, 1 / 255), "pixels"),
+        ({"image": ArraySpec((7, 7, 3), torch.uint8), "direction": ArraySpec((4,))}, "board"),
+        ({"camera": ArraySpec((64, 64, 3), torch.uint8), "map": ArraySpec((9, 9, 2))}, "pixels"),
+    ],
+)
+def test_what_an_agent_sees_makes_the_kind(spec, kind):
+    assert observation_kind(spec) == kind
+
+
+@pytest.mark.parametrize(
+    ("env", "kind"),
+    [
+        ("catch", None),
+        ("family:grid", None),
+        ("CartPole-v1", "vector"),
+        ("FrozenLake-v1", "vector"),
+        ("minatar/breakout", "board"),
+        ("ALE/Pong-v5:sticky=0", "pixels"),
+    ],
+)
+def test_environments_have_a_kind(env, kind):
+    assert environment_kind(env, {}) == kind
+
+
+def test_settings_of_the_environment_count_when_it_is_made_to_see():
+    with pytest.raises(DiscorlError, match="--discretize-actions"):
+        make_config("Pendulum-v1", "actor_critic")
+    config = make_config("Pendulum-v1", "actor_critic", discretize_actions=3)
+    assert config.discretize_actions == 3
+
+
+class Screen(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 255, (40, 40, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros((40, 40, 3), np.uint8), {}
+
+    def step(self, action):
+        return np.zeros((40, 40, 3), np.uint8), 0.0, True, False, {}
+
+
+@pytest.mark.parametrize("env", [Screen(), lambda: Screen()], ids=["object", "function"])
+def test_an_object_has_its_own_kind_too(env, tmp_path):
+    settings = {"steps": 1, "num_envs": 2, "eval_episodes": 1, "torso": (8,), "batch_size": 2}
+    run = discorl.train(env, out=tmp_path / "run", channels=(2, 2, 2), progress=False, **settings)
+    assert run.config.clip_rewards
+    assert run.config.rule.startswith("actor_critic:")
+
+
+def test_what_ships_is_chosen_by_the_environment():
+    assert default_rule("catch") == make_config("catch").rule == "sprout"
+    assert default_rule("CartPole-v1") == "actor_critic"
+    assert make_config("CartPole-v1").rule == make_config("CartPole-v1", "actor_critic").rule
+
+
+def test_a_rules_own_settings_come_over_those_of_the_preset():
+    plain = make_config("CartPole-v1", "actor_critic").rule
+    assert plain == "actor_critic:entropy_cost=0.01,discount=0.99"
+    given = make_config("CartPole-v1", "actor_critic:entropy_cost=0.3,vtrace_lambda=0.9").rule
+    assert given == "actor_critic:entropy_cost=0.3,discount=0.99,vtrace_lambda=0.9"
+    assert make_config("catch", "actor_critic").rule == "actor_critic"
+    assert make_config("CartPole-v1", "actor_critic", "published").rule == "actor_critic"
+
+
+def test_a_rule_that_is_an_object_is_left_as_it_is():
+    rule = discorl.load_rule("actor_critic:entropy_cost=0.3")
+    assert make_config("CartPole-v1", rule).rule == "actor_critic:entropy_cost=0.3"
 
 
 def test_settings_after_the_colon_do_not_hide_the_kind():
@@ -25,25 +108,15 @@ def test_settings_after_the_colon_do_not_hide_the_kind():
 
 
 def test_what_is_given_comes_over_the_rule_and_the_environment():
-    config = make_config("minatar/breakout", "actor_critic", reward_scale=2.0, num_envs=9)
-    assert (config.reward_scale, config.num_envs, config.rollout_length) == (2.0, 9, 16)
-    assert config.life.experience.shares == (9, 27)
-    assert make_config("minatar/breakout", "actor_critic").reward_scale == 5.0
-    assert make_config("minatar/breakout", "disco103").reward_scale == 1.0
-
-
-def test_what_an_environment_does_not_say_is_the_rules():
-    for rule in RULES:
-        assert (
-            make_config("minatar/breakout", rule).learning_rate
-            == make_config("catch", rule).learning_rate
-        )
+    config = make_config("minatar/breakout", "actor_critic", normalize_rewards=2.0, num_envs=9)
+    assert (config.normalize_rewards, config.num_envs) == (2.0, 9)
+    assert config.rollout_length == make_config("minatar/breakout", "actor_critic").rollout_length
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("preset", ENVIRONMENT_PRESETS, ids=lambda p: p.pattern)
+@pytest.mark.parametrize("preset", KIND_PRESETS, ids=lambda p: p.kind)
 def test_every_preset_is_a_valid_configuration_of_its_example(preset, rule):
-    assert find_preset(preset.example) is preset
+    assert find_preset(preset.kind) is preset
     config = make_config(preset.example, rule)
     assert config.env == preset.example
 
