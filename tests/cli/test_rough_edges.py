@@ -281,6 +281,15 @@ def test_every_command_knows_what_kind_of_run_it_is_given(capsys):
     )
 
 
+def test_resume_shows_the_traceback_of_an_error_if_asked(capsys):
+    assert run(*CATCH, "--steps", 2, "--out", "t") == 0
+    capsys.readouterr()
+    assert run("resume", "t", "--steps", 1, "--debug") == 2
+    told = capsys.readouterr().err
+    assert "Traceback" in told
+    assert "error: --steps 1: the run is at step 2 of 2 already" in told
+
+
 def test_runs_that_differ_are_drawn_over_environment_steps(capsys):
     assert run(*CATCH, "--steps", 12, "--num-envs", 4, "--out", "a") == 0
     assert run(*CATCH, "--steps", 12, "--num-envs", 8, "--out", "b") == 0
