@@ -190,7 +190,7 @@ def load_agent(path: str | Path, network: nn.Module | None = None) -> TrainedAge
     folder, checkpoint = _find_checkpoint(path)
     config = read_config(folder)
     if not (folder / AGENT_FILE).exists():  # A run of version 0.1.
-        with closing(load_trainer(folder)) as trainer:
+        with closing(load_trainer(folder, config, checkpoint=checkpoint)) as trainer:
             return agent_of(trainer.life, config, trainer.step)
     try:
         blueprint = Blueprint.from_json(read_json(folder / AGENT_FILE))

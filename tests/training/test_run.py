@@ -22,6 +22,7 @@ from discorl.runs.metrics import MetricsWriter, read_metrics
 from discorl.runs.plots import plot_curves, read_curve
 from discorl.runs.session import Silent
 from discorl.training.config import TrainConfig
+from discorl.training.handle import load_agent
 from discorl.training.run import (
     Interrupted,
     load_trainer,
@@ -255,7 +256,7 @@ def test_a_run_without_a_checkpoint_begins_again(whole, tmp_path):
         start_run(config(), folder, CrashAt(5))
     assert not list_checkpoints(folder / "checkpoints")
     with pytest.raises(DiscorlError, match="no intact checkpoint"):
-        load_trainer(folder)
+        load_agent(folder)
     resume_run(folder)
     assert_same_end(whole[0], folder)
 
