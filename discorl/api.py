@@ -16,6 +16,7 @@ from discorl.discovery.handle import Discovery
 from discorl.discovery.run import start_discovery
 from discorl.envs.sources import AnyEnvironment, environment_name, find_environment
 from discorl.library.catalogue import DEFAULT_RULE
+from discorl.library.formats import SUFFIXES
 from discorl.rules.base import UpdateRule
 from discorl.runs.display import shown_in_python
 from discorl.runs.folder import file_name, run_kind
@@ -123,7 +124,9 @@ def load_run(
 
 def run_name(config: TrainConfig) -> str:
     """What a training run's folder is called by default."""
-    return f"{config.env}-{Path(config.rule).stem}-s{config.seed}"
+    rule = config.rule
+    rule = Path(rule).stem if rule.endswith(SUFFIXES) else rule
+    return f"{config.env}-{rule}-s{config.seed}"
 
 
 def unused_folder(name: str) -> Path:

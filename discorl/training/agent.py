@@ -207,7 +207,11 @@ class TrainedAgent:
         if first.shape != (batch,):
             raise DiscorlError(f"episode_start: expected {batch} booleans, got {first.shape}")
         firsts = torch.as_tensor(first.astype(bool), device=self.device)
-        memory = initial_memory(self.agent, batch, self.device) if state is None else state
+        memory = initial_memory(self.agent, batch, self.device)
+        if state is not None and memory is not None:
+            if {k: m.shape for k, m in state.items()} != {k: m.shape for k, m in memory.items()}:
+                raise DiscorlError(f"state: it is not of {batch} observations of this agent")
+            memory = state
         step = TimeStep(_to(read, self.device), torch.zeros(batch), firsts)
         logits, memory = policy_step(self.agent, self.params, step, memory)
         return logits, memory, single
