@@ -102,7 +102,7 @@ def test_a_function_in_a_module_is_remembered_by_name_and_an_object_is_not(tmp_p
     by_hand = discorl.train(Light(), "actor_critic", tmp_path / "b", num_envs=2, **SMALL)
     assert by_hand.config.env == "given:Light"
     assert by_hand.resume(8)["steps"] == 8
-    with pytest.raises(DiscorlError, match="hand it over again"):
+    with pytest.raises(DiscorlError, match="pass it again"):
         discorl.load_run(by_hand.folder).resume(10)
     assert discorl.load_run(by_hand.folder, env=Light()).resume(10)["steps"] == 10
 

@@ -166,7 +166,7 @@ class PlotCommand:
 
 @dataclass(frozen=True)
 class VersionCommand:
-    """Print the version of discorl and of what it computes with."""
+    """Print the versions of discorl and of PyTorch."""
 
     def run(self) -> int:
         """Print."""

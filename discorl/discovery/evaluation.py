@@ -43,7 +43,7 @@ def evaluate_rule(
     """Train one fresh agent from birth with the rule held fixed.
 
     It lives as the population's agent `index` does: same network, same experience, same learning.
-    `watch` is told how many updates are done, and of how many, and may end it.
+    `watch` is called after each update with the number so far and the total; True ends it.
     """
     seed_of_life = _SEED_OFFSET + seed
     generator = torch.Generator(config.run.torch_device).manual_seed(seed_of_life)

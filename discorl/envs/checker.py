@@ -86,7 +86,7 @@ def _episodes(env: Environment, cheap: bool) -> list[Finding]:
     ended = int(sum(step.ended.sum() for step in steps))
     cut = int(sum(s.truncated.sum() for s in steps if s.truncated is not None))
     findings = [_endings(env, ended, cut), *_scales(steps)]
-    speed = f"{1 / max(seconds, 1e-9):,.0f} steps a second and copy"
+    speed = f"{1 / max(seconds, 1e-9):,.0f} steps per second in each copy"
     if seconds > _SLOW and not cheap:
         findings.append(Finding("advice", f"{speed}: give each copy a process, --env-workers"))
     else:

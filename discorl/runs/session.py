@@ -60,7 +60,7 @@ class Observer(Protocol):
         ...
 
     def evaluating(self, what: str, done: int, total: int) -> None:
-        """An evaluation is under way; so many episodes or agents are done."""
+        """An evaluation is under way: `done` of `total` episodes or updates."""
         ...
 
     def message(self, text: str) -> None:

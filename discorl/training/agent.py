@@ -243,7 +243,7 @@ def blueprint_of(life: Life) -> Blueprint:
 
 
 def read_agent_info(path: Path) -> dict[str, Any]:
-    """Where the agent in a file comes from; nothing if the file is no agent."""
+    """Where the agent in a file comes from; nothing if the file holds none."""
     try:
         with safe_open(path, framework="pt") as file:
             info = json.loads((file.metadata() or {})["info"])
@@ -258,7 +258,7 @@ def read_agent(path: Path, network: nn.Module | None = None) -> TrainedAgent:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != _FORMAT or metadata.get("version") != _VERSION:
-                raise DiscorlError(f"{path}: no agent of discorl, or of another version")
+                raise DiscorlError(f"{path}: not an agent of discorl, or one of another version")
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         blueprint = Blueprint.from_json(json.loads(metadata["blueprint"]))
         info = json.loads(metadata["info"])

@@ -144,7 +144,8 @@ class Run(RunFolder):
           device: see `load_agent`.
           seed: by default as in the run's own evaluations.
           max_steps: of an episode; by default as in the run's own evaluations.
-          watch: is told how many episodes are done, and of how many, and may end it.
+          watch: called after each step with the number of finished episodes and the total; True
+            ends the evaluation.
         """
         config, agent = self.config, self.load_agent(checkpoint, device)
         source = self._given().source or find_environment(

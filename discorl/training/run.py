@@ -248,7 +248,7 @@ class _Run:
         return seen_enough(self.callbacks, progress) or reached
 
     def _evaluate(self, what: str) -> Evaluation:
-        """Play, and say how far it is; a signal ends it, and the run can be resumed."""
+        """Play, and show progress; a signal ends it, and the run can be resumed."""
 
         def watch(done: int, total: int) -> bool:
             self.observer.evaluating(f"evaluating, {what}", done, total)
@@ -385,7 +385,7 @@ def _notes(trainer: Trainer) -> list[str]:
     if (replay := life.mind.replay) is not None:
         notes.append(
             f"replay of {replay.capacity} trajectories takes {replay.memory() / 2**20:.1f} MiB "
-            f"({replay.spec.bytes_per_step()} bytes a step)"
+            f"({replay.spec.bytes_per_step()} bytes per step)"
         )
     if trainer.step:
         notes.append(f"resuming from step {trainer.step}")
