@@ -60,7 +60,7 @@ def _spaces(env: Environment) -> list[Finding]:
 
 def _describe(spec: ArraySpec) -> str:
     kind = "image" if spec.is_image else "array"
-    return f"{kind} of {str(spec.dtype).removeprefix('torch.')} {list(spec.shape)}"
+    return f"{kind} of {spec}"
 
 
 def _seeds(env: Environment) -> list[Finding]:

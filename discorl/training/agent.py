@@ -33,7 +33,7 @@ from discorl.outputs import HeadSpec
 from discorl.rollout import Memory, TimeStep
 from discorl.settings import change
 from discorl.training.config import TrainConfig
-from discorl.tree import flatten, split_groups, unflatten
+from discorl.tree import flatten, split_groups, tree_map, unflatten
 
 AGENT_FILE = "agent.json"
 """The blueprint in a run folder; the parameters are in its checkpoints."""
@@ -212,7 +212,8 @@ class TrainedAgent:
             if {k: m.shape for k, m in state.items()} != {k: m.shape for k, m in memory.items()}:
                 raise DiscorlError(f"state: it is not of {batch} observations of this agent")
             memory = state
-        step = TimeStep(_to(read, self.device), torch.zeros(batch), firsts)
+        read = tree_map(lambda t: t.to(self.device), read)
+        step = TimeStep(read, torch.zeros(batch), firsts)
         logits, memory = policy_step(self.agent, self.params, step, memory)
         return logits, memory, single
 
@@ -298,9 +299,3 @@ def _space(spec: ObservationSpec) -> gymnasium.Space[Any]:
     if spec.dtype == torch.uint8:
         return spaces.Box(0, 1 if spec.scale == 1 else 255, spec.shape, np.uint8)
     return spaces.Box(-np.inf, np.inf, spec.shape, np.float32)
-
-
-def _to(observation: Any, device: torch.device) -> Any:
-    if isinstance(observation, Tensor):
-        return observation.to(device)
-    return {name: leaf.to(device) for name, leaf in observation.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -197,10 +196,10 @@ def load_agent(path: str | Path, network: nn.Module | None = None) -> TrainedAge
         blueprint = Blueprint.from_json(read_json(folder / AGENT_FILE))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DiscorlError(f"{folder / AGENT_FILE} is damaged: {error!r}") from error
-    tensors = checkpoint.tensors
+    groups = split_groups(checkpoint.tensors)
     info = {"env": config.env, "rule": config.rule, "seed": config.seed, "steps": checkpoint.step}
-    normalizer = split_groups(split_groups(tensors).get("env", {})).get("normalizer")
-    params = _under(tensors, "learner/params/")
+    normalizer = split_groups(groups.get("env", {})).get("normalizer")
+    params = split_groups(groups.get("learner", {})).get("params", {})
     return assemble_agent(blueprint, params, normalizer, info, network)
 
 
@@ -213,7 +212,3 @@ def _find_checkpoint(path: Path) -> tuple[Path, Checkpoint]:
     if checkpoint is None:
         raise DiscorlError(f"{path} has no intact checkpoint yet")
     return path, checkpoint
-
-
-def _under(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
-    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}

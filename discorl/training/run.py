@@ -45,7 +45,6 @@ from discorl.runs.session import (
     Interrupted,
     Observer,
     Progress,
-    Silent,
     seen_enough,
     stop_signals,
 )
@@ -88,7 +87,7 @@ def start_run(
                 save_rule(rule, folder / RULE_FILE)
             # Last, because it says that all else is there.
             write_json(folder / CONFIG_FILE, config.to_json())
-            return _Run(trainer, folder, observer or Silent(), callbacks).run()
+            return _Run(trainer, folder, observer or Observer(), callbacks).run()
 
 
 def resume_run(
@@ -113,7 +112,7 @@ def resume_run(
                 write_json(folder / CONFIG_FILE, changed.to_json())
             if not (folder / AGENT_FILE).exists():  # A run of version 0.1.
                 write_json(folder / AGENT_FILE, blueprint_of(trainer.life).to_json())
-            return _Run(trainer, folder, observer or Silent(), callbacks).run()
+            return _Run(trainer, folder, observer or Observer(), callbacks).run()
 
 
 def _check_extension(config: TrainConfig, changed: TrainConfig, step: int) -> None:

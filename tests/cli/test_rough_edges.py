@@ -150,7 +150,7 @@ def test_a_signal_in_an_evaluation_on_the_way_loses_no_record(monkeypatch):
 
     stopped = []
 
-    class Stopping(module.Silent):
+    class Stopping(module.Observer):
         def evaluating(self, what, done, total):
             if not stopped and Path("cut/metrics.jsonl").read_text().count("\n") == 1:
                 stopped.append(what)

@@ -20,7 +20,7 @@ from discorl.runs import checkpoint as checkpoint_module
 from discorl.runs.checkpoint import Checkpoint, list_checkpoints, load_latest, save_checkpoint
 from discorl.runs.metrics import MetricsWriter, read_metrics
 from discorl.runs.plots import plot_curves, read_curve
-from discorl.runs.session import Silent
+from discorl.runs.session import Observer
 from discorl.training.config import TrainConfig
 from discorl.training.handle import load_agent
 from discorl.training.run import (
@@ -76,7 +76,7 @@ def timeless(folder):
     ]
 
 
-class StopAt(Silent):
+class StopAt(Observer):
     """An observer that sends a signal when a step is logged."""
 
     def __init__(self, step, signum=signal.SIGINT):
