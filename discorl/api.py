@@ -22,11 +22,11 @@ from discorl.envs.sources import (
 )
 from discorl.envs.spaces import ObservationReader
 from discorl.envs.tensor import TensorEnvironment
+from discorl.library.formats import SUFFIXES
 from discorl.rules.base import UpdateRule
 from discorl.runs.display import shown_in_python
 from discorl.runs.folder import file_name, run_kind
 from discorl.runs.session import Callback
-from discorl.settings import split_spec
 from discorl.training.config import TrainConfig
 from discorl.training.handle import SHOWN, Run
 from discorl.training.presets import AUTO, Kind, PresetName, make_config, observation_kind
@@ -132,8 +132,9 @@ def load_run(
 
 def run_name(config: TrainConfig) -> str:
     """What a training run's folder is called by default."""
-    rule, _ = split_spec(config.rule)
-    return f"{config.env}-{Path(rule).stem}-s{config.seed}"
+    rule = config.rule
+    rule = Path(rule).stem if rule.endswith(SUFFIXES) else rule
+    return f"{config.env}-{rule}-s{config.seed}"
 
 
 def _kind(env: Any) -> Kind | None:

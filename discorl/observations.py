@@ -27,6 +27,9 @@ class ArraySpec:
         """Whether it has rows, columns and channels."""
         return len(self.shape) == 3
 
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
+
     def bytes(self) -> int:
         """The memory that one takes."""
         return torch.Size(self.shape).numel() * self.dtype.itemsize

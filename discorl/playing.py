@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from discorl.agents.module import as_heads, has_forward_step
+from discorl.agents.module import as_heads, module_step
 from discorl.envs.base import Environment
 from discorl.envs.sources import AnyEnvironment, find_environment
 from discorl.errors import DiscorlError
@@ -71,7 +71,7 @@ def evaluate(
     """
     if episodes < 1:
         raise DiscorlError(f"episodes: expected at least 1, got {episodes}")
-    source = find_environment(env)
+    source = find_environment(env, _device_of(policy))
     copies = num_envs or source.num_envs or (episodes if source.cheap else min(_COPIES, episodes))
     with closing(_seen_by(policy, source.make(copies))) as environment:
         return evaluate_policy(
@@ -89,7 +89,8 @@ def play(
     max_steps: int | None = None,
 ) -> list[PlayedEpisode]:
     """Play episodes one after another, step by step; arguments as for `evaluate`."""
-    with closing(_seen_by(policy, find_environment(env).make(1))) as environment:
+    source = find_environment(env, _device_of(policy))
+    with closing(_seen_by(policy, source.make(1))) as environment:
         player = _as_policy(policy, environment, deterministic)
         max_steps = max_steps or getattr(environment, "max_episode_steps", None) or MAX_STEPS
         return [_play(player, environment, seed + number, max_steps) for number in range(episodes)]
@@ -115,6 +116,14 @@ def _play(policy: Policy, env: Environment, seed: int, max_steps: int) -> Played
 
 def _seen_by(policy: AnyPolicy, env: Environment) -> Environment:
     return policy.watching(env) if isinstance(policy, TrainedAgent) else env
+
+
+def _device_of(policy: AnyPolicy) -> torch.device:
+    """Where environments are to show their observations."""
+    if isinstance(policy, TrainedAgent):
+        return policy.device
+    parameters = policy.parameters() if isinstance(policy, nn.Module) else iter(())
+    return next(parameters, torch.empty(0)).device
 
 
 def _as_policy(policy: AnyPolicy, env: Environment, deterministic: bool) -> Policy:
@@ -150,11 +159,7 @@ class _ModulePolicy:
     def act(self, step: TimeStep, carried: Any) -> tuple[Tensor, Any]:
         """See `Policy.act`."""
         generator, state = carried
-        if has_forward_step(self.module):
-            forward: Any = self.module.forward_step
-            outputs, state = forward(step.observation, state)
-        else:
-            outputs = self.module(step.observation)
+        outputs, state = module_step(self.module, step.observation, state)
         logits = outputs if isinstance(outputs, Tensor) else as_heads(outputs).get("logits")
         if logits is None:
             raise DiscorlError("policy: the module gives no 'logits'")

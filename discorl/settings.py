@@ -279,7 +279,7 @@ def _convert_plain(kind: Any, value: Any) -> Any:
             raise ValueError("expected a number")
         return float(value)
     if kind is str and not isinstance(value, str):
-        raise ValueError("expected a text")
+        raise ValueError("expected text")
     if is_dataclass(kind) and not isinstance(value, kind):  # type: ignore[arg-type]
         raise ValueError("expected several settings")
     return value

@@ -9,7 +9,8 @@ import re
 from typing import Any
 from unittest import mock
 
-from discorl.cli.__main__ import COMMANDS, main
+from discorl.cli.__main__ import main
+from discorl.cli.commands import COMMANDS
 
 PAGE = "cli.md"
 COLUMNS = "84"

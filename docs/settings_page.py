@@ -15,6 +15,7 @@ from discorl.comparison.config import CompareConfig
 from discorl.discovery.config import DiscoverConfig
 from discorl.rules.actor_critic import ActorCritic
 from discorl.rules.disco import DiscoConfig
+from discorl.rules.policy_gradient import PolicyGradient
 from discorl.training.config import TrainConfig
 
 PAGE = Path(__file__).with_name("settings.md")
@@ -46,6 +47,7 @@ def page() -> str:
         "## Rules\n",
         "A rule's own settings follow its name: `--rule actor_critic:entropy_cost=0.01`.\n",
         *_tables(ActorCritic(), "`actor_critic`"),
+        *_tables(PolicyGradient(), "`policy_gradient`"),
         *_tables(DiscoConfig(), "Discovered rules", nested=False),
     ]
     return "\n".join(sections)

@@ -11,9 +11,12 @@ from gymnasium import spaces
 from torch import nn
 
 import discorl
+from discorl.api import run_name
 from discorl.envs.catch import Catch
 from discorl.envs.tensor import TensorEnvironment
 from discorl.errors import DiscorlError
+from discorl.runs.folder import file_name
+from discorl.settings import change
 from discorl.values import entropy
 from discorl.values.distributions import log_prob
 
@@ -99,7 +102,7 @@ def test_a_function_in_a_module_is_remembered_by_name_and_an_object_is_not(tmp_p
     by_hand = discorl.train(Light(), "actor_critic", tmp_path / "b", num_envs=2, **SMALL)
     assert by_hand.config.env == "given:Light"
     assert by_hand.resume(8)["steps"] == 8
-    with pytest.raises(DiscorlError, match="hand it over again"):
+    with pytest.raises(DiscorlError, match="pass it again"):
         discorl.load_run(by_hand.folder).resume(10)
     assert discorl.load_run(by_hand.folder, env=Light()).resume(10)["steps"] == 10
 
@@ -139,6 +142,46 @@ def test_our_own_environments_and_vector_environments(tmp_path):
     run = discorl.train(vector, "actor_critic", tmp_path / "b", **SMALL)
     assert run.config.num_envs == 3
     assert run.resume(8)["steps"] == 8
+
+
+class Closable(gymnasium.vector.SyncVectorEnv):
+    """Cannot be used once it is closed."""
+
+    def step(self, actions):
+        assert not self.closed
+        return super().step(actions)
+
+
+def test_an_object_is_left_as_it_is_so_the_run_can_be_resumed_in_it(tmp_path):
+    env = Closable([make_light] * 3)
+    run = discorl.train(env, "actor_critic", tmp_path / "run", **SMALL)
+    assert not env.closed
+    assert run.resume(8)["steps"] == 8
+    assert run.evaluate(4).episodes == 4
+    env.close()
+
+
+def test_a_run_that_cannot_begin_leaves_no_environment_open(tmp_path):
+    closed = []
+
+    class Counted(Light):
+        def close(self):
+            closed.append(self)
+
+    with pytest.raises(DiscorlError, match="forward failed"):
+        discorl.train(
+            Counted, "actor_critic", tmp_path / "a", network=nn.Linear(9, 9), num_envs=2, **SMALL
+        )
+    assert len(closed) == 2
+    with pytest.raises(DiscorlError, match="wandb"):
+        discorl.train(Counted, "actor_critic", tmp_path / "b", wandb=True, num_envs=3, **SMALL)
+    assert len(closed) == 5
+
+
+def test_folders_are_named_after_the_rule_and_its_settings():
+    config = discorl.make_config("catch", "actor_critic:entropy_cost=0.01")
+    assert file_name(run_name(config)) == "catch-actor_critic_entropy_cost_0.01-s0"
+    assert run_name(change(config, {"rule": "some/best_rule.safetensors"})) == "catch-best_rule-s0"
 
 
 def test_what_cannot_be_copied_is_refused_at_once(tmp_path):
@@ -325,6 +368,8 @@ def test_memory_is_carried_and_forgotten_where_episodes_start(tmp_path):
     assert not np.allclose(started[1], fresh[1], rtol=1e-5)
     with pytest.raises(DiscorlError, match="episode_start: expected 2 booleans"):
         agent.act(observations[0], state, episode_start=[True])
+    with pytest.raises(DiscorlError, match="state: it is not of 1 observations"):
+        agent.act(observations[0, :1], state)
 
 
 def test_observations_are_normalised_as_in_training(tmp_path):
@@ -372,6 +417,29 @@ def test_any_policy_plays_anywhere():
     assert second.truncated
     (cut,) = discorl.play(Paddle(), "catch", max_steps=2)
     assert (len(cut), cut.truncated) == (2, True)
+
+
+class StepByStep(nn.Module):
+    """Reads flat boards one at a time, and acts on how many there were."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 3)
+
+    def init_lstm_state(self, batch, device):
+        return torch.zeros(batch, 1, device=device)
+
+    def forward_step(self, boards, state):
+        assert boards.shape[1:] == (64,)
+        return {"logits": 0 * self.layer(boards) + nn.functional.one_hot(state[:, 0].long(), 3)}, (
+            state + 1
+        ) % 3
+
+
+def test_a_module_with_forward_step_plays_as_it_acts_in_rollouts():
+    (episode,) = discorl.play(StepByStep(), "catch", deterministic=True)
+    assert episode.actions == [0, 1, 2, 0, 1, 2, 0]
+    assert discorl.evaluate(StepByStep(), "catch", 3).episodes == 3
 
 
 @pytest.mark.parametrize(

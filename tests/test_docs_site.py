@@ -13,7 +13,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import discorl
-from discorl.cli.__main__ import COMMANDS
+from discorl.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))

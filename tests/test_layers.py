@@ -66,6 +66,10 @@ def test_imports_go_down():
     assert not wrong
 
 
+def test_nothing_knows_the_entry_point():
+    assert not [path for path in modules() if "discorl.cli.__main__" in imports(path)]
+
+
 def test_files_downloads_and_terminals_stay_above():
     low = [path for path in modules() if LEVEL[part_of(path)] < LEVEL["files"]]
     assert not [

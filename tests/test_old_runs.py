@@ -62,6 +62,17 @@ def test_the_agent_of_an_old_run_acts(old):
     assert set(state) == {"hidden"}
 
 
+def test_the_agent_of_an_old_checkpoint_is_not_the_newest(old):
+    folder = old / "train_gymnasium"
+    discorl.load_run(folder).resume()
+    (folder / "agent.json").unlink()  # As version 0.1 would have left it.
+    for step in (6, 12):
+        agent = discorl.load_agent(folder / "checkpoints" / f"step_{step:08d}")
+        assert agent.info["steps"] == step
+        weight = saved(folder, step)["learner/params/head.logits.weight"]
+        assert torch.equal(agent.params["head.logits.weight"], weight)
+
+
 def test_replay_of_an_old_discovery_is_a_share_of_the_copies(old):
     config = discorl.load_run(old / "discover").config
     assert config.life.experience.shares == (2, 2)

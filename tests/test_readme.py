@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import discorl
-from discorl.cli.__main__ import COMMANDS, main
+from discorl.cli.__main__ import main
+from discorl.cli.commands import COMMANDS
 from discorl.comparison.config import CompareConfig
 from discorl.discovery.config import DiscoverConfig
 from discorl.envs import registry

@@ -50,7 +50,7 @@ def check_parameters(module: nn.Module, device: torch.device | None = None) -> N
         if isinstance(p, UninitializedParameter):
             raise DiscorlError(
                 f"agent: parameter {name} has no shape yet; call the module once on an "
-                "observation before it is handed over"
+                "observation before you pass it on"
             )
         if not p.is_floating_point():
             raise DiscorlError(

@@ -13,6 +13,7 @@ from discorl.agents.check import check_outputs, check_parameters, require_module
 from discorl.agents.config import NetworkConfig
 from discorl.agents.module import has_forward_step, module_agent, original_module
 from discorl.agents.network import Network
+from discorl.agents.torsos import Remembering
 from discorl.errors import DiscorlError
 from discorl.observations import ArraySpec, ObservationSpec, spec_entries
 from discorl.outputs import HeadSpec
@@ -35,15 +36,16 @@ def agent_from_module(
         raise DiscorlError(
             "network: modules with forward_step learn in a loop of your own, with DiscoTrainer"
         )
-    if getattr(module, "memory_spec", None):
+    if isinstance(module, Remembering):
         return Network(module, heads, config)
     example = _example(spec)
     try:
         with torch.no_grad():
             outputs = module(example)
     except Exception as error:
+        shapes = ", ".join(map(str, spec_entries(spec).values()))
         raise DiscorlError(
-            f"network: its forward failed on observations {_describe(spec)} with two leading "
+            f"network: its forward failed on observations {shapes} with two leading "
             f"dimensions: {type(error).__name__}: {error}"
         ) from error
     if isinstance(outputs, Mapping):
@@ -76,8 +78,3 @@ def _example(spec: ObservationSpec) -> Any:
         return torch.zeros(2, 2, *entry.shape, dtype=entry.dtype)
 
     return zeros(spec) if isinstance(spec, ArraySpec) else {k: zeros(v) for k, v in spec.items()}
-
-
-def _describe(spec: ObservationSpec) -> str:
-    entries = spec_entries(spec).values()
-    return ", ".join(f"{str(e.dtype).removeprefix('torch.')} {list(e.shape)}" for e in entries)

@@ -113,6 +113,19 @@ def has_forward_step(module: nn.Module) -> bool:
     return callable(getattr(module, "forward_step", None))
 
 
+def module_step(module: nn.Module, observations: Observation, state: Any) -> tuple[Any, Any]:
+    """What a module returns when it acts on [B, ...], and what it carries along.
+
+    One with `forward_step` reads [B, N] numbers of its own type; for others, nothing is carried.
+    """
+    if not has_forward_step(module):
+        return module(observations), state
+    dtype = next(module.parameters()).dtype
+    step: Any = module.forward_step
+    outputs, state = step(tree_map(lambda t: t.reshape(len(t), -1).to(dtype), observations), state)
+    return outputs, state
+
+
 def original_module(module: nn.Module) -> nn.Module:
     """The module that `torch.compile` was given, with the same parameters; others unchanged."""
     original: nn.Module = getattr(module, "_orig_mod", module)

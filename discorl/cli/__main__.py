@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import traceback
 import warnings
@@ -12,24 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from discorl.cli.parsing import parse_command
-from discorl.errors import DiscorlError, UnknownNameError
-
-COMMANDS = {
-    "train": ("discorl.cli.train", "TrainCommand"),
-    "discover": ("discorl.cli.discover", "DiscoverCommand"),
-    "compare": ("discorl.cli.compare", "CompareCommand"),
-    "resume": ("discorl.cli.runs", "ResumeCommand"),
-    "evaluate": ("discorl.cli.runs", "EvaluateCommand"),
-    "plot": ("discorl.cli.runs", "PlotCommand"),
-    "rules": ("discorl.cli.rules", "RulesCommand"),
-    "envs": ("discorl.cli.envs", "EnvsCommand"),
-    "verify": ("discorl.cli.verify", "VerifyCommand"),
-    "bench": ("discorl.cli.bench", "BenchCommand"),
-    "completion": ("discorl.cli.completion", "CompletionCommand"),
-    "version": ("discorl.cli.runs", "VersionCommand"),
-}
-"""Command -> module and dataclass; imported only when called, so that each starts fast."""
+from discorl.cli.commands import COMMANDS, find_command, parse_arguments
+from discorl.errors import DiscorlError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not args or args[0] in ("-h", "--help"):
             print_overview()
             return 0 if args else 2
-        return int(_parse(args[0], args[1:]).run())
+        return int(parse_arguments(args[0], args[1:]).run())
     except DiscorlError as error:
         if debug:
             traceback.print_exc()
@@ -72,24 +55,13 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
-def _parse(name: str, args: list[str]) -> Any:
-    if name not in COMMANDS:
-        raise UnknownNameError("command", name, COMMANDS, "See `discorl --help`.")
-    module, attribute = COMMANDS[name]
-    command = getattr(importlib.import_module(module), attribute)
-    if hasattr(command, "parse"):
-        return command.parse(args)
-    return parse_command(command, name, args)
-
-
 def print_overview() -> None:
     """Every command and what it does."""
     console = Console()
     console.print("Train agents with discovered update rules, and discover new ones.\n")
     table = Table(show_header=False, box=None, padding=(0, 2))
-    for name, (module, attribute) in COMMANDS.items():
-        command = getattr(importlib.import_module(module), attribute)
-        table.add_row(f"discorl {name}", (command.__doc__ or "").split("\n")[0])
+    for name in COMMANDS:
+        table.add_row(f"discorl {name}", (find_command(name).__doc__ or "").split("\n")[0])
     console.print(table)
     console.print(
         "\n`discorl COMMAND --help` lists a command's options, with examples; `--debug` shows the "

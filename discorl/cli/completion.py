@@ -12,6 +12,8 @@ from unittest import mock
 
 import tyro
 
+from discorl.cli.commands import COMMANDS, parse_arguments
+
 _BASH = """_discorl() {{
   local words
   case "${{COMP_WORDS[1]}}" in
@@ -60,14 +62,12 @@ class CompletionCommand:
 
 def known_flags() -> dict[str, list[str]]:
     """Command -> its subcommands and flags, as its own help names them."""
-    from discorl.cli.__main__ import COMMANDS, main
-
     flags = {}
     for name in COMMANDS:
         out = io.StringIO()
         wide = mock.patch.dict(os.environ, {"COLUMNS": "200", "NO_COLOR": "1"})
         with wide, contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-            main([name, "--help"])
+            parse_arguments(name, ["--help"])
         text = out.getvalue()
         choices = re.match(r"usage: discorl \w+ \[-h\] \{([\w,]+)\}", text)
         words = choices[1].split(",") if choices else []

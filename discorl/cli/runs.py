@@ -11,6 +11,7 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress as Bar
 
+from discorl.cli.commands import parse_arguments
 from discorl.comparison.pictures import plot_learning
 from discorl.comparison.run import read_summary
 from discorl.discovery.plots import plot_discovery
@@ -41,14 +42,12 @@ class ResumeCommand:
 
     def run(self) -> int:
         """Hand over to the command that made the run."""
-        from discorl.cli.__main__ import main
-
         kind = run_kind(self.folder)
-        args = [kind, "--resume", str(self.folder), *(["--json"] if self.json else [])]
+        args = ["--resume", str(self.folder), *(["--json"] if self.json else [])]
         if self.steps is not None:
             name = {"train": "--steps", "discover": "--meta-steps", "compare": "--seeds"}[kind]
             args += [name, str(self.steps)]
-        return main(args)
+        return int(parse_arguments(kind, args).run())
 
 
 @dataclass(frozen=True)
@@ -167,7 +166,7 @@ class PlotCommand:
 
 @dataclass(frozen=True)
 class VersionCommand:
-    """Print the version of discorl and of what it computes with."""
+    """Print the versions of discorl and of PyTorch."""
 
     def run(self) -> int:
         """Print."""

@@ -113,7 +113,7 @@ class DiscoverConfig(FlatView):
         if self.life.learning.learning_rate_schedule != "constant":
             raise DiscorlError("--learning-rate-schedule: agents of a population have none")
         if self.life.experience.replay.replay_ratio > 1:
-            raise DiscorlError("--replay-ratio: agents of a population update once a rollout")
+            raise DiscorlError("--replay-ratio: agents of a population update once per rollout")
 
     def life_of(self, index: int) -> LifeConfig:
         """How an agent of the population lives, or any fresh agent in its place."""

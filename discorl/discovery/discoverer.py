@@ -14,10 +14,10 @@ from discorl.discovery.member import Member
 from discorl.discovery.meta_loss import MetaGradient
 from discorl.errors import DiscorlError
 from discorl.layers import Params
-from discorl.optim import AdamState, ClippedAdam, Schedule, apply_updates, global_norm
+from discorl.optim import ClippedAdam, Schedule, apply_updates, global_norm
 from discorl.rules.disco import DiscoRule
 from discorl.runs.checkpoint import Checkpoint
-from discorl.tree import flatten, split_groups, tree_map, unflatten
+from discorl.tree import flatten, split_groups, stack, unflatten
 
 AGENT_METRICS = (
     "meta_loss",
@@ -166,7 +166,9 @@ class Discoverer:
             return grads, finite
         old = self.adam_of[member.index]
         updates, new = self.optimiser.update(grads, old, self.rule.params)
-        self.adam_of[member.index] = _choose(finite, new, old)
+        self.adam_of[member.index] = stack(
+            [new, old], lambda pair: torch.where(finite, pair[0], pair[1])
+        )
         zero = torch.zeros_like(norm)
         return {name: torch.where(finite, u, zero) for name, u in updates.items()}, finite
 
@@ -229,9 +231,3 @@ class Discoverer:
                 own |= flatten({"meta_adam": self.adam_of[member.index]})
             tensors |= {f"agent_{member.index:04d}/{k}": v.cpu() for k, v in own.items()}
         return tensors
-
-
-def _choose(condition: Tensor, new: AdamState, old: AdamState) -> AdamState:
-    olds = flatten(old)
-    merged = {k: torch.where(condition, v, olds[k]) for k, v in flatten(new).items()}
-    return unflatten(tree_map(torch.clone, old), merged)

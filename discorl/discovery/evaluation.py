@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from discorl.discovery.config import DiscoverConfig
-from discorl.discovery.member import begin_life
+from discorl.discovery.member import begin_life, next_batch
 from discorl.life.playing import EvaluationStopped, Watch
 from discorl.rules.disco import DiscoRule
 
@@ -43,7 +43,7 @@ def evaluate_rule(
     """Train one fresh agent from birth with the rule held fixed.
 
     It lives as the population's agent `index` does: same network, same experience, same learning.
-    `watch` is told how many updates are done, and of how many, and may end it.
+    `watch` is called after each update with the number so far and the total; True ends it.
     """
     seed_of_life = _SEED_OFFSET + seed
     generator = torch.Generator(config.run.torch_device).manual_seed(seed_of_life)
@@ -51,9 +51,7 @@ def evaluate_rule(
     curve = []
     with closing(begin_life(config, index, env, seed_of_life, rule, generator)) as life:
         for step in range(1, config.eval_steps + 1):
-            batch = life.batch(life.act())
-            if batch is not None:
-                life.learn(batch)
+            life.learn(next_batch(life, life.act()))
             if watch is not None and watch(step, config.eval_steps):
                 raise EvaluationStopped
             if step % every == 0 or step == config.eval_steps:

@@ -51,7 +51,7 @@ class Member:
             self.be_born()
             life = self.life
         rollouts = [life.act() for _ in range(inner_steps)]
-        train = [self._batch(rollout) for rollout in rollouts]
+        train = [next_batch(life, rollout) for rollout in rollouts]
         valid = life.act(2 * self.config.life.experience.rollout_length)
         result = meta_gradient(
             replace(life.mind.learner, rule=rule),
@@ -119,11 +119,12 @@ class Member:
         weights = torch.tensor([1 / n for n in lifetimes], device=self.generator.device)
         return lifetimes[int(torch.multinomial(weights, 1, generator=self.generator))]
 
-    def _batch(self, rollout: Rollout) -> Rollout:
-        """What an update learns from; a newborn keeps acting until there is enough."""
-        while (batch := self.life.batch(rollout)) is None:
-            rollout = self.life.act()
-        return batch
+
+def next_batch(life: Life, rollout: Rollout) -> Rollout:
+    """What an update learns from; a newborn keeps acting until there is enough."""
+    while (batch := life.batch(rollout)) is None:
+        rollout = life.act()
+    return batch
 
 
 def begin_life(

@@ -32,7 +32,7 @@ from discorl.learner import LearnerState, apply_gradients, masked_loss, rule_tar
 from discorl.rollout import Rollout
 from discorl.rules.disco import DiscoState, DiscoTargets
 from discorl.rules.meta_network import MetaRNNState
-from discorl.tree import tree_map
+from discorl.tree import flatten, split_groups, tree_map
 
 _TARGETS = ("policy", "y", "z")
 """The targets through which a rule acts on an agent."""
@@ -123,8 +123,8 @@ def _backward(
         results |= {"hidden": rule_state.rnn.hidden, "cell": rule_state.rnn.cell}
         cotangents = by_targets | {"hidden": after.hidden, "cell": after.cell}
         cotangents["regulariser"] = torch.ones_like(regulariser)
-        inputs = _group(rule=problem.rule_params) | (_state_inputs(leaf) if by_state else {})
-        groups = _ungroup(vector_jacobian(results, inputs, cotangents))
+        inputs = flatten({"rule": problem.rule_params}) | (_state_inputs(leaf) if by_state else {})
+        groups = split_groups(vector_jacobian(results, inputs, cotangents))
     if not by_state:
         return after, groups["rule"]
     before = Cotangent(
@@ -146,21 +146,12 @@ def _through_optimiser(
     learner = problem.learner
     with torch.enable_grad():
         new, _ = apply_gradients(leaf, leaf_grads, state.rule, learner.rule, learner.optimiser)
-        assert new.target_params is not None
-        assert leaf.target_params is not None
-        results = _group(
-            params=new.params, target_params=new.target_params, first=new.optimiser.first
+        results = _read_by_optimiser(new)
+        cotangents = flatten(
+            {"params": after.params, "target_params": after.target_params, "first": after.first}
         )
-        cotangents = _group(
-            params=after.params, target_params=after.target_params, first=after.first
-        )
-        inputs = _group(
-            grads=leaf_grads,
-            params=leaf.params,
-            target_params=leaf.target_params,
-            first=leaf.optimiser.first,
-        )
-        groups = _ungroup(vector_jacobian(results, inputs, cotangents))
+        inputs = flatten({"grads": leaf_grads}) | _read_by_optimiser(leaf)
+        groups = split_groups(vector_jacobian(results, inputs, cotangents))
     return groups["grads"], groups
 
 
@@ -183,10 +174,10 @@ def _through_gradient(
         dual = {name: forward_ad.make_dual(p, by_grads[name]) for name, p in params.items()}
         taken = learner.agent.taken(dual, rollout.inputs(), rollout.actions[:-1])
         loss, _ = masked_loss(taken, targets, rollout, learner.rule, learner.learn_first_steps)
-        inputs = _group(targets=leaf_targets) | (_group(params=params) if by_state else {})
+        inputs = flatten({"targets": leaf_targets} | ({"params": params} if by_state else {}))
         gradient = vector_jacobian({"loss": loss}, inputs)
         tangents = {name: _tangent(g) for name, g in gradient.items()}
-    groups = _ungroup(tangents)
+    groups = split_groups(tangents)
     return groups.get("params", {}), groups["targets"]
 
 
@@ -210,21 +201,15 @@ def _leaf_state(state: LearnerState) -> LearnerState:
 
 def _state_inputs(leaf: LearnerState) -> dict[str, Tensor]:
     """The parts of an agent's state that its targets depend on."""
-    assert leaf.target_params is not None
-    rnn = {"hidden": leaf.rule.rnn.hidden, "cell": leaf.rule.rnn.cell}
-    return _group(params=leaf.params, target_params=leaf.target_params, rnn=rnn)
+    return flatten(
+        {"params": leaf.params, "target_params": leaf.target_params, "rnn": leaf.rule.rnn}
+    )
 
 
-def _group(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{group}:{name}": t for group, part in groups.items() for name, t in part.items()}
-
-
-def _ungroup(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    groups: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        group, _, name = key.partition(":")
-        groups.setdefault(group, {})[name] = tensor
-    return groups
+def _read_by_optimiser(state: LearnerState) -> dict[str, Tensor]:
+    """The parts of an agent's state that an update reads and writes, besides its gradient."""
+    first = state.optimiser.first
+    return flatten({"params": state.params, "target_params": state.target_params, "first": first})
 
 
 def _sum(*parts: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -52,7 +52,6 @@ from discorl.runs.session import (
     Interrupted,
     Observer,
     Progress,
-    Silent,
     seen_enough,
     stop_signals,
 )
@@ -153,7 +152,7 @@ class _Run:
         self.config = discoverer.config
         self.folder = folder
         self.leads = discoverer.group.leads
-        self.observer = (observer if self.leads else None) or Silent()
+        self.observer = (observer if self.leads else None) or Observer()
         self.callbacks = callbacks
         self.stop: list[int] = []
         self.evaluations = self._earlier_evaluations()

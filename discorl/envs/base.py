@@ -29,7 +29,7 @@ class EnvironmentConfig:
     """Wrappers of a Gymnasium environment, innermost first: module:Class, called with the
     environment."""
     env_timeout: Positive = 60.0
-    """Seconds such a process has to answer before it is ended."""
+    """Seconds that a process of --env-workers has to answer before it is ended."""
 
     def __post_init__(self) -> None:
         check_fields(self)

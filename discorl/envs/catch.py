@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Catch:
-    """A ball drops one row a step from a random column of the top row.
+    """A ball drops one row per step from a random column of the top row.
 
     The paddle starts in the middle of the bottom row and moves left, stays or moves right. When
     the ball arrives the episode ends with +1 if the paddle is under it, else -1.

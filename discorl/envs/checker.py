@@ -60,7 +60,7 @@ def _spaces(env: Environment) -> list[Finding]:
 
 def _describe(spec: ArraySpec) -> str:
     kind = "image" if spec.is_image else "array"
-    return f"{kind} of {str(spec.dtype).removeprefix('torch.')} {list(spec.shape)}"
+    return f"{kind} of {spec}"
 
 
 def _seeds(env: Environment) -> list[Finding]:
@@ -86,7 +86,7 @@ def _episodes(env: Environment, cheap: bool) -> list[Finding]:
     ended = int(sum(step.ended.sum() for step in steps))
     cut = int(sum(s.truncated.sum() for s in steps if s.truncated is not None))
     findings = [_endings(env, ended, cut), *_scales(steps)]
-    speed = f"{1 / max(seconds, 1e-9):,.0f} steps a second and copy"
+    speed = f"{1 / max(seconds, 1e-9):,.0f} steps per second in each copy"
     if seconds > _SLOW and not cheap:
         findings.append(Finding("advice", f"{speed}: give each copy a process, --env-workers"))
     else:

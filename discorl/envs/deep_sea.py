@@ -13,7 +13,7 @@ from discorl.envs.tools import check_least, draw_flips, mark
 
 @dataclass(frozen=True)
 class DeepSea:
-    """Sink a row a step, and go right every time to find the treasure.
+    """Sink one row per step, and go right every time to find the treasure.
 
     The diver starts in the top left corner. A step right costs `0.01 / size`, a step left is
     free, and the step right from the bottom right corner pays 1. Random play finds it once in

@@ -101,7 +101,7 @@ def _make_external(
     """Imported where used: simulators are slow to import and may not be installed."""
     if spec.startswith(GIVEN):
         raise DiscorlError(
-            f"environment '{spec}' was an object in the program that used it first: hand it over "
+            f"environment '{spec}' was passed as an object, which no folder can hold: pass it "
             "again, with env=... in Python"
         )
     if spec.startswith("minatar/"):

@@ -64,7 +64,7 @@ def find_environment(
             discretize_actions=config.discretize_actions,
         )
     if is_environment(env):
-        return EnvironmentSource(name, _Handed(env, name), num_envs=env.num_envs)
+        return EnvironmentSource(name, partial(_copy_of, env, name), num_envs=env.num_envs)
     if isinstance(env, gymnasium.Env):
         maker: Callable[[], Any] = partial(_copied, env, name)
     elif callable(env):
@@ -99,21 +99,14 @@ def is_environment(env: Any) -> TypeGuard[Environment]:
     return hasattr(env, "observation_spec") and hasattr(env, "num_actions")
 
 
-class _Handed:
-    """Hands out an environment once, then copies of what it was at first."""
-
-    def __init__(self, env: Environment, name: str) -> None:
-        self._first: Environment | None = env
-        self._copy = _copied(env, name)
-
-    def __call__(self, num_envs: int) -> Environment:
-        if num_envs != self._copy.num_envs:
-            raise DiscorlError(
-                f"env: it has {self._copy.num_envs} copies, expected {num_envs}; give "
-                f"num_envs={self._copy.num_envs}"
-            )
-        first, self._first = self._first, None
-        return first or _copied(self._copy, "env")
+def _copy_of(env: Environment, name: str, num_envs: int) -> Environment:
+    """A copy of an environment, which the user may still need as it is."""
+    if num_envs != env.num_envs:
+        raise DiscorlError(
+            f"env: it has {env.num_envs} copies, expected {num_envs}; give num_envs={env.num_envs}"
+        )
+    copied: Environment = _copied(env, name)
+    return copied
 
 
 def _copied(env: Any, name: str) -> Any:

@@ -74,21 +74,25 @@ class Life:
         self.device = generator.device
         self.dtype = dtype
         self._moments = RunningMoments() if config.environment.normalize_observations else None
-        self.env = self._make_env(config.experience.num_envs)
-        learner = config.learning.learner(self._make_agent(rule, network), rule, updates)
-        self.mind = Mind(
-            learner,
-            learner.init(generator, dtype),
-            config.experience.replay,
-            generator,
-            config.experience.burn_in,
-            learner.compiled_step() if compiled else None,
-        )
-        self.time_step = self.env.reset(seed)
         self.memory: Memory | None
         self.episodes = EpisodeLog(config.experience.num_envs)
         self.seconds = dict.fromkeys(PHASES, 0.0)
-        self._begin()
+        self.env = self._make_env(config.experience.num_envs)
+        try:
+            learner = config.learning.learner(self._make_agent(rule, network), rule, updates)
+            self.mind = Mind(
+                learner,
+                learner.init(generator, dtype),
+                config.experience.replay,
+                generator,
+                config.experience.burn_in,
+                learner.compiled_step() if compiled else None,
+            )
+            self.time_step = self.env.reset(seed)
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def state(self) -> LearnerState:

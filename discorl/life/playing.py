@@ -19,7 +19,7 @@ MAX_STEPS = 3_000
 """Of an episode in an environment that names no limit."""
 
 Watch = Callable[[int, int], bool]
-"""Told how many episodes have ended, and of how many, after each step; True ends the evaluation."""
+"""Called after each step with the number of finished episodes and the total; True ends it all."""
 
 
 class EvaluationStopped(Exception):
@@ -85,7 +85,7 @@ def evaluate_policy(
     Args:
       episodes: how many; by default one for each copy.
       max_steps: of an episode; by default the environment's own limit, or 3,000.
-      watch: is told how far it is, and may end it.
+      watch: called after each step; see `Watch`.
     """
     episodes = episodes or env.num_envs
     max_steps = max_steps or getattr(env, "max_episode_steps", None) or MAX_STEPS

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from discorl.agents.check import require_module
-from discorl.agents.module import ModuleAgent, as_heads, has_forward_step
+from discorl.agents.module import ModuleAgent, as_heads, has_forward_step, module_step
 from discorl.envs.base import Environment
 from discorl.errors import DiscorlError
 from discorl.layers import Params
@@ -137,11 +137,7 @@ class _Actor(ModuleAgent):
 
     def policy(self, params: Params, observations: Observation) -> Tensor:
         """[B, A]."""
-        if has_forward_step(self.module):
-            step: Any = self.module.forward_step
-            outputs, self.state = step(observations, self.state)
-        else:
-            outputs = self.module(observations)
+        outputs, self.state = module_step(self.module, observations, self.state)
         heads = as_heads(outputs, next(self.module.parameters()).dtype)
         if "logits" not in heads:
             raise DiscorlError(

@@ -67,7 +67,7 @@ def load_latest(folder: Path) -> Checkpoint | None:
         try:
             return read_checkpoint(path)
         except DiscorlError as error:
-            if not path.exists():  # Its run goes on, and has newer ones by now.
+            if not path.exists():  # Its run continues, and has newer ones by now.
                 return load_latest(folder)
             warnings.warn(f"{error}; trying the checkpoint before it", stacklevel=2)
     return None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -19,15 +18,7 @@ _SECONDS_BETWEEN_LINES = 5.0
 _IN_A_LINE = 3
 
 
-class Display(Observer, Protocol):
-    """An observer of a run that is entered and left."""
-
-    def __enter__(self) -> Display: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-def make_display(console: Console, shown: dict[str, str]) -> Display:
+def make_display(console: Console, shown: dict[str, str]) -> Observer:
     """The display that suits where the console writes to.
 
     Args:
@@ -37,8 +28,7 @@ def make_display(console: Console, shown: dict[str, str]) -> Display:
     return LiveDisplay(console, shown) if lively else PlainDisplay(console, shown)
 
 
-@contextmanager
-def shown_in_python(progress: bool | None, shown: dict[str, str]) -> Iterator[Observer | None]:
+def shown_in_python(progress: bool | None, shown: dict[str, str]) -> Observer:
     """What shows a run that was started from Python, if anything.
 
     Args:
@@ -48,11 +38,7 @@ def shown_in_python(progress: bool | None, shown: dict[str, str]) -> Iterator[Ob
     console = Console(stderr=True)
     if progress is None:
         progress = console.is_terminal or console.is_jupyter
-    if not progress:
-        yield None
-        return
-    with make_display(console, shown) as display:
-        yield display
+    return make_display(console, shown) if progress else Observer()
 
 
 def watch(
@@ -69,7 +55,7 @@ def watch(
         return stop.exit_code, {}
 
 
-class PlainDisplay:
+class PlainDisplay(Observer):
     """One line every few seconds, for logs and pipes."""
 
     def __init__(self, console: Console, shown: dict[str, str]) -> None:
@@ -77,12 +63,6 @@ class PlainDisplay:
         self._shown = list(shown.items())[:_IN_A_LINE]
         self._last = 0.0
         self._evaluation = ""
-
-    def __enter__(self) -> PlainDisplay:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def start(self, title: str, steps: int, notes: list[str]) -> None:
         """Say what is about to happen."""
@@ -119,7 +99,7 @@ class PlainDisplay:
         self._console.print(text, highlight=False, soft_wrap=True)
 
 
-class LiveDisplay:
+class LiveDisplay(Observer):
     """A bar and a table that change in place."""
 
     def __init__(self, console: Console, shown: dict[str, str]) -> None:
@@ -143,7 +123,7 @@ class LiveDisplay:
         self._evaluation = self._side.add_task("evaluating", total=1, visible=False)
         self._live = Live(self._bar, console=console, refresh_per_second=4)
 
-    def __enter__(self) -> LiveDisplay:
+    def __enter__(self) -> Self:
         self._live.__enter__()
         return self
 

@@ -66,7 +66,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         except ValueError:
             break
         if not isinstance(record, dict) or not isinstance(record.get("step"), int):
-            raise DiscorlError(f"{path}: line {len(records) + 1} is no record of metrics")
+            raise DiscorlError(f"{path}: line {len(records) + 1} is not a record of metrics")
         records.append(record)
     return records
 

@@ -72,7 +72,7 @@ def read_curve(folder: Path, metric: str = EPISODE_RETURN) -> Curve:
 def plot_curves(
     curves: list[Curve], path: Path, metric: str = EPISODE_RETURN, axis: Axis | None = None
 ) -> None:
-    """One line an experiment: the mean over its seeds, and a band from least to greatest.
+    """One line per experiment: the mean over its seeds, and a band from least to greatest.
 
     Args:
       axis: what runs over the x-axis; by default training steps, or environment steps where runs

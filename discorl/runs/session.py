@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Self
 
 
 class Interrupted(Exception):
@@ -48,40 +48,26 @@ def seen_enough(callbacks: Sequence[Callback], progress: Progress) -> bool:
     return any(answers)
 
 
-class Observer(Protocol):
-    """Shows a run to a person."""
+class Observer:
+    """Shows a run to a person, between being entered and left. This one shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
     def start(self, title: str, steps: int, notes: list[str]) -> None:
         """The run begins, or is resumed."""
-        ...
 
     def progress(self, progress: Progress) -> None:
         """A record was written."""
-        ...
 
     def evaluating(self, what: str, done: int, total: int) -> None:
-        """An evaluation is under way; so many episodes or agents are done."""
-        ...
+        """An evaluation is under way: `done` of `total` episodes or updates."""
 
     def message(self, text: str) -> None:
         """Something takes a while, or has a result."""
-        ...
-
-
-class Silent:
-    """Shows nothing."""
-
-    def start(self, title: str, steps: int, notes: list[str]) -> None:
-        """See `Observer.start`."""
-
-    def progress(self, progress: Progress) -> None:
-        """See `Observer.progress`."""
-
-    def evaluating(self, what: str, done: int, total: int) -> None:
-        """See `Observer.evaluating`."""
-
-    def message(self, text: str) -> None:
-        """See `Observer.message`."""
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from discorl.outputs import HeadSpec
 from discorl.rollout import Memory, TimeStep
 from discorl.settings import change
 from discorl.training.config import TrainConfig
-from discorl.tree import flatten, split_groups, unflatten
+from discorl.tree import flatten, split_groups, tree_map, unflatten
 
 AGENT_FILE = "agent.json"
 """The blueprint in a run folder; the parameters are in its checkpoints."""
@@ -207,8 +207,13 @@ class TrainedAgent:
         if first.shape != (batch,):
             raise DiscorlError(f"episode_start: expected {batch} booleans, got {first.shape}")
         firsts = torch.as_tensor(first.astype(bool), device=self.device)
-        memory = initial_memory(self.agent, batch, self.device) if state is None else state
-        step = TimeStep(_to(read, self.device), torch.zeros(batch), firsts)
+        memory = initial_memory(self.agent, batch, self.device)
+        if state is not None and memory is not None:
+            if {k: m.shape for k, m in state.items()} != {k: m.shape for k, m in memory.items()}:
+                raise DiscorlError(f"state: it is not of {batch} observations of this agent")
+            memory = state
+        read = tree_map(lambda t: t.to(self.device), read)
+        step = TimeStep(read, torch.zeros(batch), firsts)
         logits, memory = policy_step(self.agent, self.params, step, memory)
         return logits, memory, single
 
@@ -239,7 +244,7 @@ def blueprint_of(life: Life) -> Blueprint:
 
 
 def read_agent_info(path: Path) -> dict[str, Any]:
-    """Where the agent in a file comes from; nothing if the file is no agent."""
+    """Where the agent in a file comes from; nothing if the file holds none."""
     try:
         with safe_open(path, framework="pt") as file:
             info = json.loads((file.metadata() or {})["info"])
@@ -254,7 +259,7 @@ def read_agent(path: Path, network: nn.Module | None = None) -> TrainedAgent:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != _FORMAT or metadata.get("version") != _VERSION:
-                raise DiscorlError(f"{path}: no agent of discorl, or of another version")
+                raise DiscorlError(f"{path}: not an agent of discorl, or one of another version")
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         blueprint = Blueprint.from_json(json.loads(metadata["blueprint"]))
         info = json.loads(metadata["info"])
@@ -294,9 +299,3 @@ def _space(spec: ObservationSpec) -> gymnasium.Space[Any]:
     if spec.dtype == torch.uint8:
         return spaces.Box(0, 1 if spec.scale == 1 else 255, spec.shape, np.uint8)
     return spaces.Box(-np.inf, np.inf, spec.shape, np.float32)
-
-
-def _to(observation: Any, device: torch.device) -> Any:
-    if isinstance(observation, Tensor):
-        return observation.to(device)
-    return {name: leaf.to(device) for name, leaf in observation.items()}

@@ -10,7 +10,7 @@ import torch
 from discorl.agents.network import Network
 from discorl.envs.registry import is_external, make_environment, optimal_return
 from discorl.library.catalogue import load_rule
-from discorl.observations import ArraySpec, spec_entries
+from discorl.observations import spec_entries
 from discorl.settings import flat_settings
 from discorl.training.presets import PRESET_SETTINGS, make_config
 
@@ -30,7 +30,7 @@ def describe_environment(spec: str, rule: str, **settings: Any) -> dict[str, Any
         entries = spec_entries(env.observation_spec)
     return {
         "environment": spec,
-        "observations": {name: _describe_array(entry) for name, entry in entries.items()},
+        "observations": {name: str(entry) for name, entry in entries.items()},
         "actions": env.num_actions,
         "optimum": None if is_external(spec) else optimal_return(spec),
         "rule": config.rule,
@@ -39,7 +39,3 @@ def describe_environment(spec: str, rule: str, **settings: Any) -> dict[str, Any
         "env_steps": config.env_steps,
         "settings": {n: v for n, v in flat_settings(config).items() if n in PRESET_SETTINGS},
     }
-
-
-def _describe_array(spec: ArraySpec) -> str:
-    return f"{str(spec.dtype).removeprefix('torch.')} {list(spec.shape)}"

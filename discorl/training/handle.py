@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -144,7 +143,8 @@ class Run(RunFolder):
           device: see `load_agent`.
           seed: by default as in the run's own evaluations.
           max_steps: of an episode; by default as in the run's own evaluations.
-          watch: is told how many episodes are done, and of how many, and may end it.
+          watch: called after each step with the number of finished episodes and the total; True
+            ends the evaluation.
         """
         config, agent = self.config, self.load_agent(checkpoint, device)
         source = self._given().source or find_environment(
@@ -190,16 +190,16 @@ def load_agent(path: str | Path, network: nn.Module | None = None) -> TrainedAge
     folder, checkpoint = _find_checkpoint(path)
     config = read_config(folder)
     if not (folder / AGENT_FILE).exists():  # A run of version 0.1.
-        with closing(load_trainer(folder)) as trainer:
+        with closing(load_trainer(folder, config, checkpoint=checkpoint)) as trainer:
             return agent_of(trainer.life, config, trainer.step)
     try:
         blueprint = Blueprint.from_json(read_json(folder / AGENT_FILE))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DiscorlError(f"{folder / AGENT_FILE} is damaged: {error!r}") from error
-    tensors = checkpoint.tensors
+    groups = split_groups(checkpoint.tensors)
     info = {"env": config.env, "rule": config.rule, "seed": config.seed, "steps": checkpoint.step}
-    normalizer = split_groups(split_groups(tensors).get("env", {})).get("normalizer")
-    params = _under(tensors, "learner/params/")
+    normalizer = split_groups(groups.get("env", {})).get("normalizer")
+    params = split_groups(groups.get("learner", {})).get("params", {})
     return assemble_agent(blueprint, params, normalizer, info, network)
 
 
@@ -212,7 +212,3 @@ def _find_checkpoint(path: Path) -> tuple[Path, Checkpoint]:
     if checkpoint is None:
         raise DiscorlError(f"{path} has no intact checkpoint yet")
     return path, checkpoint
-
-
-def _under(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
-    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}

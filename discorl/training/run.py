@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from discorl.library.catalogue import load_rule, parameter_count, save_rule
 from discorl.life.life import PHASES
 from discorl.life.playing import Evaluation, EvaluationStopped
 from discorl.rules.base import Metrics, UpdateRule
-from discorl.runs.checkpoint import load_latest, save_checkpoint
+from discorl.runs.checkpoint import Checkpoint, load_latest, save_checkpoint
 from discorl.runs.folder import (
     CHECKPOINTS,
     CONFIG_FILE,
@@ -44,7 +45,6 @@ from discorl.runs.session import (
     Interrupted,
     Observer,
     Progress,
-    Silent,
     seen_enough,
     stop_signals,
 )
@@ -81,13 +81,13 @@ def start_run(
     given = given or Given()
     with new_folder(folder):
         rule = given.rule or load_rule(config.rule)
-        trainer = Trainer(config, rule, given.source, given.network)
-        write_json(folder / AGENT_FILE, blueprint_of(trainer.life).to_json())
-        if parameter_count(rule):
-            save_rule(rule, folder / RULE_FILE)
-        # Last, because it says that all else is there.
-        write_json(folder / CONFIG_FILE, config.to_json())
-        return _Run(trainer, folder, observer or Silent(), callbacks).run()
+        with closing(Trainer(config, rule, given.source, given.network)) as trainer:
+            write_json(folder / AGENT_FILE, blueprint_of(trainer.life).to_json())
+            if parameter_count(rule):
+                save_rule(rule, folder / RULE_FILE)
+            # Last, because it says that all else is there.
+            write_json(folder / CONFIG_FILE, config.to_json())
+            return _Run(trainer, folder, observer or Observer(), callbacks).run()
 
 
 def resume_run(
@@ -106,17 +106,13 @@ def resume_run(
     config = read_config(folder)
     with writing_to(folder):
         changed = config if steps is None else change(config, {"steps": steps})
-        trainer = load_trainer(folder, changed, require_checkpoint=False, given=given)
-        try:
+        with closing(load_trainer(folder, changed, given)) as trainer:
             if changed != config:
                 _check_extension(config, changed, trainer.step)
                 write_json(folder / CONFIG_FILE, changed.to_json())
             if not (folder / AGENT_FILE).exists():  # A run of version 0.1.
                 write_json(folder / AGENT_FILE, blueprint_of(trainer.life).to_json())
-        except BaseException:
-            trainer.close()
-            raise
-        return _Run(trainer, folder, observer or Silent(), callbacks).run()
+            return _Run(trainer, folder, observer or Observer(), callbacks).run()
 
 
 def _check_extension(config: TrainConfig, changed: TrainConfig, step: int) -> None:
@@ -132,19 +128,21 @@ def _check_extension(config: TrainConfig, changed: TrainConfig, step: int) -> No
 def load_trainer(
     folder: Path,
     config: TrainConfig | None = None,
-    require_checkpoint: bool = True,
     given: Given | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Trainer:
-    """The trainer of a run folder as its newest intact checkpoint left it."""
+    """The trainer of a run folder as a checkpoint left it, by default its newest intact one; as it
+    began if there is none."""
     config, given = config or read_config(folder), given or Given()
     rule = given.rule or _run_rule(folder, config)
     trainer = Trainer(config, rule, given.source, given.network)
-    checkpoint = load_latest(folder / CHECKPOINTS)
-    if checkpoint is not None:
-        trainer.restore(checkpoint)
-    elif require_checkpoint:
+    try:
+        checkpoint = checkpoint or load_latest(folder / CHECKPOINTS)
+        if checkpoint is not None:
+            trainer.restore(checkpoint)
+    except BaseException:
         trainer.close()
-        raise DiscorlError(f"{folder} has no intact checkpoint yet")
+        raise
     return trainer
 
 
@@ -184,7 +182,6 @@ class _Run:
                 self._loop()
                 return self._finish()
         finally:
-            self.trainer.close()
             self.writer.close()
 
     def _loop(self) -> None:
@@ -250,7 +247,7 @@ class _Run:
         return seen_enough(self.callbacks, progress) or reached
 
     def _evaluate(self, what: str) -> Evaluation:
-        """Play, and say how far it is; a signal ends it, and the run can be resumed."""
+        """Play, and show progress; a signal ends it, and the run can be resumed."""
 
         def watch(done: int, total: int) -> bool:
             self.observer.evaluating(f"evaluating, {what}", done, total)
@@ -387,7 +384,7 @@ def _notes(trainer: Trainer) -> list[str]:
     if (replay := life.mind.replay) is not None:
         notes.append(
             f"replay of {replay.capacity} trajectories takes {replay.memory() / 2**20:.1f} MiB "
-            f"({replay.spec.bytes_per_step()} bytes a step)"
+            f"({replay.spec.bytes_per_step()} bytes per step)"
         )
     if trainer.step:
         notes.append(f"resuming from step {trainer.step}")

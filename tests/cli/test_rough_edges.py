@@ -150,7 +150,7 @@ def test_a_signal_in_an_evaluation_on_the_way_loses_no_record(monkeypatch):
 
     stopped = []
 
-    class Stopping(module.Silent):
+    class Stopping(module.Observer):
         def evaluating(self, what, done, total):
             if not stopped and Path("cut/metrics.jsonl").read_text().count("\n") == 1:
                 stopped.append(what)
@@ -279,6 +279,15 @@ def test_every_command_knows_what_kind_of_run_it_is_given(capsys):
     assert "--x seconds: the run on d" in error_of(
         capsys, "plot", "d", "--metric", "meta/meta_loss", "--x", "seconds"
     )
+
+
+def test_resume_shows_the_traceback_of_an_error_if_asked(capsys):
+    assert run(*CATCH, "--steps", 2, "--out", "t") == 0
+    capsys.readouterr()
+    assert run("resume", "t", "--steps", 1, "--debug") == 2
+    told = capsys.readouterr().err
+    assert "Traceback" in told
+    assert "error: --steps 1: the run is at step 2 of 2 already" in told
 
 
 def test_runs_that_differ_are_drawn_over_environment_steps(capsys):

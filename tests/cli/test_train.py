@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 import discorl.cli.train
-from discorl.cli.__main__ import COMMANDS, main
+from discorl.cli.__main__ import main
+from discorl.cli.commands import COMMANDS
 from discorl.library.catalogue import save_rule
 from discorl.runs.checkpoint import list_checkpoints
 from discorl.runs.metrics import read_metrics

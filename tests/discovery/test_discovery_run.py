@@ -28,7 +28,7 @@ from discorl.library.catalogue import load_rule, save_rule
 from discorl.rules.meta_network import MetaNetworkSizes
 from discorl.runs.checkpoint import list_checkpoints, load_latest
 from discorl.runs.metrics import read_metrics
-from discorl.runs.session import Interrupted, Silent
+from discorl.runs.session import Interrupted, Observer
 from discorl.settings import change
 
 ENVS = ("catch:rows=4,columns=3@1.5", "catch:rows=5,columns=5")
@@ -84,7 +84,7 @@ def assert_same_end(one, other):
     assert first == second
 
 
-class StopAt(Silent):
+class StopAt(Observer):
     """An observer that sends a signal when a step is logged."""
 
     def __init__(self, step=None, signum=signal.SIGTERM):

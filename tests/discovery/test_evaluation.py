@@ -125,6 +125,12 @@ def assert_alike(life, other):
     assert life.episodes.recent.maxlen == other.episodes.recent.maxlen
 
 
+def test_a_fresh_agent_makes_every_update_even_if_replay_must_fill_first(tiny_rule, learned):
+    settings = config(batch_size=10, replay_fraction=1.0, replay_capacity=12, eval_steps=3)
+    assert evaluate_rule(tiny_rule, settings, BOARD).curve[-1][0] == 3
+    assert len(learned["fresh"]) == 3
+
+
 @each_kind
 @pytest.mark.parametrize("index", [0, 1])
 def test_fresh_agents_are_the_populations(tiny_rule, fresh, learned, kind, index):

@@ -9,7 +9,7 @@ import torch
 from discorl.discovery import member as member_module
 from discorl.discovery.config import DiscoverConfig, deal_environments
 from discorl.discovery.discoverer import Discoverer
-from discorl.discovery.member import Member
+from discorl.discovery.member import Member, next_batch
 from discorl.discovery.meta_loss import MetaLossConfig
 from discorl.errors import DiscorlError
 from discorl.learner import rule_targets
@@ -144,11 +144,11 @@ class TestLifetimes:
         settings = {"replay_capacity": 10, "replay_fraction": 1.0}
         member = make_member(tiny_rule, **REPLAY | settings)
         rollout = member.life.act()
-        member._batch(replace(rollout, rewards=torch.full_like(rollout.rewards, 7.0)))
+        next_batch(member.life, replace(rollout, rewards=torch.full_like(rollout.rewards, 7.0)))
         member.be_born()
         own = replace(rollout, rewards=torch.full_like(rollout.rewards, 1.0))
         for _ in range(3):
-            assert (member._batch(own).rewards == 1).all()
+            assert (next_batch(member.life, own).rewards == 1).all()
 
 
 class TestFamilies:
@@ -187,7 +187,7 @@ class TestReplay:
     def test_without_replay_rollouts_are_fresh(self, tiny_rule):
         member = make_member(tiny_rule)
         rollout = member.life.act()
-        assert_same(flatten(member._batch(rollout)), flatten(rollout))
+        assert_same(flatten(next_batch(member.life, rollout)), flatten(rollout))
         assert member.life.mind.replay is None
 
     @pytest.mark.parametrize(("fraction", "fresh"), [(0.0, 4), (0.5, 2), (0.75, 1), (1.0, 0)])
@@ -198,7 +198,7 @@ class TestReplay:
         tagged = [
             replace(r, rewards=torch.full_like(r.rewards, float(i))) for i, r in enumerate(rollouts)
         ]
-        mixed = [member._batch(r) for r in tagged]
+        mixed = [next_batch(member.life, r) for r in tagged]
         if fraction:
             assert member.life.mind.replay.size == 16
         else:
@@ -219,7 +219,7 @@ class TestReplay:
         for i in range(8):
             rollout = member.life.act()
             tagged = replace(rollout, rewards=torch.full_like(rollout.rewards, float(i)))
-            seen |= {(i, int(r)) for r in member._batch(tagged).rewards[0]}
+            seen |= {(i, int(r)) for r in next_batch(member.life, tagged).rewards[0]}
         assert any(stored < now for now, stored in seen)
         assert all(now - 4 < stored <= now for now, stored in seen)
 

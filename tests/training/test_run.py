@@ -20,8 +20,9 @@ from discorl.runs import checkpoint as checkpoint_module
 from discorl.runs.checkpoint import Checkpoint, list_checkpoints, load_latest, save_checkpoint
 from discorl.runs.metrics import MetricsWriter, read_metrics
 from discorl.runs.plots import plot_curves, read_curve
-from discorl.runs.session import Silent
+from discorl.runs.session import Observer
 from discorl.training.config import TrainConfig
+from discorl.training.handle import load_agent
 from discorl.training.run import (
     Interrupted,
     load_trainer,
@@ -75,7 +76,7 @@ def timeless(folder):
     ]
 
 
-class StopAt(Silent):
+class StopAt(Observer):
     """An observer that sends a signal when a step is logged."""
 
     def __init__(self, step, signum=signal.SIGINT):
@@ -255,7 +256,7 @@ def test_a_run_without_a_checkpoint_begins_again(whole, tmp_path):
         start_run(config(), folder, CrashAt(5))
     assert not list_checkpoints(folder / "checkpoints")
     with pytest.raises(DiscorlError, match="no intact checkpoint"):
-        load_trainer(folder)
+        load_agent(folder)
     resume_run(folder)
     assert_same_end(whole[0], folder)
 
