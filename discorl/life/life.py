@@ -17,6 +17,7 @@ from discorl.envs.base import Environment
 from discorl.envs.sources import EnvironmentSource
 from discorl.envs.wrappers import NormalizedEnvironment, RunningMoments
 from discorl.errors import DiscorlError
+from discorl.layers import Params
 from discorl.learner import LearnerState
 from discorl.life.acting import Acted, act
 from discorl.life.config import LifeConfig
@@ -105,16 +106,31 @@ class Life:
         Args:
           length: stored steps, by default those of a rollout.
         """
+        return self.take_in(self.play(self.state.params, self.mind.generator, length))
+
+    def play(
+        self, params: Params, generator: torch.Generator, length: int | None = None
+    ) -> tuple[Acted, float]:
+        """Act in all copies, and the seconds it took; `take_in` must follow.
+
+        Touches nothing but the environment and the generator, so that another thread may do it.
+        """
         started = time.perf_counter()
         acted = act(
             self.mind.learner.agent,
-            self.state.params,
+            params,
             self.env,
             self.time_step,
             length or self.config.experience.rollout_length,
-            self.mind.generator,
+            generator,
             self.memory,
         )
+        return acted, time.perf_counter() - started
+
+    def take_in(self, played: tuple[Acted, float]) -> Rollout:
+        """Count the episodes of what was played; returns experience in the agent's type."""
+        started = time.perf_counter()
+        acted, seconds = played
         if not bool(torch.isfinite(acted.rollout.rewards).all()):
             raise BadRewardError(
                 f"environment '{self.source.name}' gave a reward that is not finite"
@@ -123,7 +139,7 @@ class Life:
         self.time_step, self.memory = acted.step, acted.memory
         rollout = self._shape_rewards(acted).to(self.dtype)
         self.seconds["environment"] += acted.env_seconds
-        self._spent("acting", started + acted.env_seconds)
+        self._spent("acting", started + acted.env_seconds - seconds)
         return rollout
 
     def batch(self, rollout: Rollout, store: bool = True) -> Rollout | None:

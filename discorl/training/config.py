@@ -42,6 +42,9 @@ class TrainConfig(FlatView):
     """End the run once the mean return of the last 100 training episodes reaches this."""
     compile: bool = False
     """Compile the learner step: takes a minute or two at the start, then runs faster."""
+    overlap: bool = False
+    """Act in the background while learning: each rollout is made by the agent of one step before,
+    and learned from one step later. Faster with two cores or more."""
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 
@@ -9,12 +12,31 @@ from discorl.envs.sources import EnvironmentSource, find_environment
 from discorl.errors import DiscorlError
 from discorl.life.life import BadRewardError, Life, upgraded
 from discorl.life.playing import Evaluation, Watch
+from discorl.rollout import Rollout
 from discorl.rules.base import Metrics, UpdateRule
 from discorl.runs.checkpoint import Checkpoint
 from discorl.training.config import TrainConfig
 from discorl.tree import flatten, split_groups
 
 EVALUATION_SEED = 1_000_003
+ACTING_SEED = 2_000_003
+
+
+@dataclass
+class Actor:
+    """What acting in the background needs of its own."""
+
+    thread: ThreadPoolExecutor
+    generator: torch.Generator
+    """Draws the actions; the life's own draws what is replayed, at the same time."""
+    newest: Rollout | None = None
+    """What is learned from while the next one is made; None at the start and after a restart."""
+
+    @classmethod
+    def make(cls, seed: int, device: torch.device) -> Actor:
+        """An actor that has done nothing yet."""
+        generator = torch.Generator(device).manual_seed(seed + ACTING_SEED)
+        return cls(ThreadPoolExecutor(max_workers=1), generator)
 
 
 class Trainer:
@@ -48,6 +70,7 @@ class Trainer:
             network=network,
             compiled=config.compile,
         )
+        self._actor = Actor.make(config.seed, self.device) if config.overlap else None
         self.step = 0
         self.unlogged: list[tuple[int, Metrics]] = []
         """Steps and their metrics since the last record, which is their mean."""
@@ -60,15 +83,36 @@ class Trainer:
     def train_step(self) -> Metrics | None:
         """One rollout and its updates; no metrics until enough is stored to learn from."""
         try:
-            rollout = self.life.act()
+            if self._actor is None:
+                rollout = self.life.act()
+                metrics = self._learn(rollout, store=True)
+            else:
+                rollout, metrics = self._act_and_learn(self._actor)
         except BadRewardError as error:
             raise DiscorlError(f"{error} at step {self.step + 1}.") from error
-        metrics = None
-        for update in range(self.config.life.experience.replay.replay_ratio):
-            batch = self.life.batch(rollout, store=update == 0)
-            metrics = None if batch is None else self.life.learn(batch)
         self.step += 1
         return metrics
+
+    def _learn(self, rollout: Rollout, store: bool) -> Metrics | None:
+        """The updates of one step."""
+        metrics = None
+        for update in range(self.config.life.experience.replay.replay_ratio):
+            batch = self.life.batch(rollout, store=store and update == 0)
+            metrics = None if batch is None else self.life.learn(batch)
+        return metrics
+
+    def _act_and_learn(self, actor: Actor) -> tuple[Rollout, Metrics | None]:
+        """Act with the agent as it is now, and at the same time learn from what was before."""
+        life, metrics = self.life, None
+        playing = actor.thread.submit(life.play, life.state.params, actor.generator)
+        try:
+            if actor.newest is not None:
+                metrics = self._learn(actor.newest, store=False)
+        finally:
+            played = playing.result()
+        actor.newest = life.take_in(played)
+        life.mind.store(actor.newest)
+        return actor.newest, metrics
 
     @property
     def updates(self) -> int:
@@ -100,13 +144,18 @@ class Trainer:
 
     def close(self) -> None:
         """Free what the environment holds."""
+        if self._actor is not None:
+            self._actor.thread.shutdown()
         self.life.close()
 
     def checkpoint(self) -> Checkpoint:
         """Everything needed to resume exactly from here."""
+        groups = self.life.state_dict()
+        if self._actor is not None:
+            groups["actor"] = {"generator": self._actor.generator.get_state()}
         return Checkpoint(
             step=self.step,
-            tensors=flatten(self.life.state_dict()),
+            tensors=flatten(groups),
             values={
                 "seconds": dict(self.life.seconds),
                 "unlogged": [
@@ -128,6 +177,8 @@ class Trainer:
                     "count": torch.tensor(values["episodes"]),
                 }
             self.life.load_state_dict(upgraded(groups))
+            if self._actor is not None:
+                self._actor.generator.set_state(groups["actor"]["generator"].cpu())
             self.life.seconds |= values["seconds"]
             self.unlogged = [
                 (step, dict(zip(names, torch.tensor(row, device=self.device), strict=True)))

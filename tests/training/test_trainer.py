@@ -415,3 +415,50 @@ def test_an_environment_that_cannot_be_put_back_begins_new_episodes(memory):
     other.life.episodes.recent.clear()
     run(other, 3)
     assert {e.length for e in other.life.episodes.recent} == {4}
+
+
+def test_acting_in_the_background_is_reproducible_and_one_step_behind(monkeypatch, rule):
+    settings = config(overlap=True, replay_fraction=0.5, batch_size=4)
+    first, second = (Trainer(settings, rule) for _ in range(2))
+    batches = watch(monkeypatch, first.life.mind)
+    acted, take_in = [], first.life.take_in
+    monkeypatch.setattr(
+        first.life, "take_in", lambda played: acted.append(take_in(played)) or acted[-1]
+    )
+    records = run(first, 12)
+    assert records == run(second, 12)
+    assert_same_episodes(first, second)
+    # The first rollout is there before anything is learned; then each is learned from a step later
+    assert records[0] is None
+    assert first.updates == len(batches) == 11
+    for rollout, batch in zip(acted, batches, strict=False):
+        assert torch.equal(batch.rewards[:, :2], rollout.rewards)
+    for trainer in (first, second):
+        trainer.close()
+
+
+def test_acting_in_the_background_resumes(rule):
+    settings = config(overlap=True)
+    stopped, resumed = (Trainer(settings, rule) for _ in range(2))
+    run(stopped, 8)
+    resumed.restore(stopped.checkpoint())
+    # As at the very start, the first step has no rollout before it to learn from
+    assert run(resumed, 1) == [None]
+    assert resumed.step == stopped.step + 1
+    assert all(record is not None for record in run(resumed, 3))
+    for trainer in (stopped, resumed):
+        trainer.close()
+
+
+def test_an_environment_that_fails_in_the_background_is_reported():
+    trainer = Trainer(config(overlap=True), ACTOR_CRITIC)
+    run(trainer, 5)
+
+    def fail(_actions):
+        raise DiscorlError("out of order")
+
+    trainer.life.env.step = fail
+    with pytest.raises(DiscorlError, match="out of order"):
+        run(trainer, 1)
+    assert trainer.step == 5
+    trainer.close()
