@@ -1,10 +1,10 @@
 """Settings that were tuned for an environment: those published in rl-baselines3-zoo.
 
 The numbers are those of `hyperparams/ppo.yml` and `hyperparams/dqn.yml` in
-https://github.com/DLR-RM/rl-baselines3-zoo (PPO: commit 208b6fdf; DQN: the values of its current
-CartPole, MountainCar, LunarLander, Acrobot and Atari entries). What an entry leaves out is the
-algorithm's own default, there as here. Versions of environments are not told apart: the entry for
-LunarLander-v2 is used for v3.
+https://github.com/DLR-RM/rl-baselines3-zoo (PPO: commit 208b6fdf; DQN: commit ce95481b, but for
+Atari's buffer, which is 10,000 there and 100,000 in later versions). What an entry leaves out is
+the algorithm's own default, there as here. Versions of environments are not told apart: the entry
+for LunarLander-v2 is used for v3.
 """
 
 from __future__ import annotations
