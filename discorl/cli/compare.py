@@ -49,6 +49,7 @@ class CompareCommand:
     examples: ClassVar = (
         "discorl compare --rules sprout actor_critic --envs catch cliff --seeds 3",
         "discorl compare --rules actor_critic sb3/ppo --envs CartPole-v1 --env-steps 1e5",
+        "discorl compare --rules disco103 zoo/ppo zoo/dqn --envs Acrobot-v1 --env-steps 2e5",
         "discorl compare --rules actor_critic actor_critic:entropy_cost=0.01 --envs catch",
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from discorl.comparison.peers import DEFAULTS, PeerConfig, is_peer, peer_algorithm
+from discorl.comparison.peers import PeerConfig, is_peer, peer_algorithm, peer_settings
 from discorl.envs.base import EnvironmentConfig
 from discorl.errors import DiscorlError
 from discorl.library.catalogue import DEFAULT_RULE, load_rule, rule_settings
@@ -58,8 +58,9 @@ class CompareConfig:
     rules: tuple[str, ...] = (DEFAULT_RULE, "actor_critic")
     """Names or files of rules, optionally with training settings, or the rule's own, after a
     colon: actor_critic:learning_rate=0.001,torso=64,64,entropy_cost=0.01. Or algorithms of
-    stable-baselines3: sb3/ppo, sb3/dqn, sb3/a2c, with their keyword arguments, and num_envs,
-    after the colon."""
+    stable-baselines3: sb3/ppo, sb3/dqn, sb3/a2c, or zoo/ppo, zoo/dqn with the settings that
+    rl-baselines3-zoo has for the environment; with their keyword arguments, num_envs, normalize
+    and net_arch after the colon."""
     envs: tuple[str, ...] = ("catch",)
     """Environments, optionally with settings after a colon."""
     seeds: Count = 5
@@ -114,8 +115,8 @@ class CompareConfig:
     def peer_config(self, entrant: Entrant, env: str, seed: int) -> PeerConfig:
         """One run of a peer: of the settings for all, it takes only those of environments."""
         assert self.env_steps is not None
+        settings = peer_settings(entrant.rule, env, self.env_steps, entrant.settings)
         algorithm = peer_algorithm(entrant.rule)
-        settings = DEFAULTS[algorithm] | entrant.settings
         return PeerConfig(env, seed, self.env_steps, algorithm, settings, self.environment)
 
     @property

@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from discorl.agents.bodies import choose_body
 from discorl.envs.base import Environment
 from discorl.life.episodes import Episode
 from discorl.observations import ArraySpec, Observation, ObservationSpec
@@ -84,12 +85,15 @@ def _leaf_array(leaf: Tensor) -> Any:
 def _space(spec: ObservationSpec) -> spaces.Space[Any]:
     if isinstance(spec, ArraySpec):
         return _leaf_space(spec)
-    return spaces.Dict({name: _leaf_space(entry) for name, entry in spec.items()})
+    # Learners give every image of a dictionary large convolutions, which small ones do not fit.
+    return spaces.Dict(
+        {name: _leaf_space(entry, choose_body(entry) == "nature") for name, entry in spec.items()}
+    )
 
 
-def _leaf_space(spec: ArraySpec) -> spaces.Box:
+def _leaf_space(spec: ArraySpec, image: bool = True) -> spaces.Box:
     """Byte images stay bytes, everything else is float32."""
     if spec.dtype != torch.uint8 or not spec.is_image:
         return spaces.Box(-np.inf, np.inf, spec.shape, np.float32)
     # Learners divide images by 255 if that is their maximum, but a board's cells are not colours.
-    return spaces.Box(0, 254 if spec.scale == 1 else 255, spec.shape, np.uint8)
+    return spaces.Box(0, 255 if image and spec.scale != 1 else 254, spec.shape, np.uint8)

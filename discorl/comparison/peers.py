@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from discorl.comparison.zoo import ZOO_ALGORITHMS, zoo_settings
 from discorl.envs.base import EnvironmentConfig
 from discorl.errors import UnknownNameError
 
-_PREFIX = "sb3/"
+_PLAIN, _TUNED = "sb3/", "zoo/"
+"""The same algorithms, with settings of ours or with those tuned for the environment."""
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "a2c": {"num_envs": 8},
@@ -41,7 +44,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 PPO: those in common use for Atari, with a constant learning rate. DQN: batch, learning rate and
 frequency of updates as published for Atari; the buffer, the start of learning, the exploration
 and the interval between targets are cut down to runs of some 100,000 steps. A2C: the package's
-own, with as many environments as PPO. None of them was tuned on our environments.
+own, with as many environments as PPO. None of them was tuned on our environments; those that
+others tuned for an environment are in `discorl.comparison.zoo`.
 """
 
 
@@ -55,7 +59,7 @@ class PeerConfig:
     """Environment steps, rounded up to whole rollouts."""
     algorithm: str
     settings: dict[str, Any]
-    """Keyword arguments of the algorithm, and `num_envs`."""
+    """Keyword arguments of the algorithm, `num_envs`, `normalize` and `net_arch`."""
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
 
     def to_json(self) -> dict[str, Any]:
@@ -65,12 +69,25 @@ class PeerConfig:
 
 def is_peer(name: str) -> bool:
     """Whether an entrant is an algorithm of another package rather than a rule."""
-    return name.startswith(_PREFIX)
+    return name.startswith((_PLAIN, _TUNED))
 
 
 def peer_algorithm(name: str) -> str:
-    """`sb3/ppo` -> `ppo`."""
-    algorithm = name.removeprefix(_PREFIX)
-    if algorithm not in DEFAULTS:
-        raise UnknownNameError("algorithm", name, [_PREFIX + known for known in DEFAULTS])
-    return algorithm
+    """`sb3/ppo`, `zoo/ppo` -> `ppo`."""
+    known = [_PLAIN + algorithm for algorithm in DEFAULTS]
+    known += [_TUNED + algorithm for algorithm in ZOO_ALGORITHMS]
+    if name not in known:
+        raise UnknownNameError("algorithm", name, known)
+    return name.partition("/")[2]
+
+
+def peer_settings(name: str, env: str, env_steps: int, own: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a run of a peer.
+
+    Args:
+      own: settings of the entrant, which override the others.
+    """
+    algorithm = peer_algorithm(name)
+    tuned = name.startswith(_TUNED)
+    given = zoo_settings(algorithm, env, env_steps) if tuned else DEFAULTS[algorithm]
+    return {**given, **own}

@@ -205,11 +205,13 @@ def _check(config: CompareConfig, rules: Mapping[str, UpdateRule]) -> None:
     for env in config.envs:
         make_environment(env, 1, config=config.environment).close()
     for entrant in config.entrants():
-        run = config.run_config(entrant, config.envs[0], 0)
-        if isinstance(run, PeerConfig):
-            check_peer(run)
-        else:
-            Trainer(run, rules[run.rule]).close()
+        # What a peer's settings are may depend on the environment, and whether they fit it.
+        for env in config.envs if entrant.is_peer else config.envs[:1]:
+            run = config.run_config(entrant, env, 0)
+            if isinstance(run, PeerConfig):
+                check_peer(run, entrant.rule)
+            else:
+                Trainer(run, rules[run.rule]).close()
 
 
 def _anchors(config: CompareConfig, folder: Path, jobs: int) -> dict[str, Anchors]:

@@ -27,6 +27,9 @@ from discorl.observations import ArraySpec, ObservationSpec
 
 _FEATURES = {"conv": 128, "nature": 512}
 """Units after the convolutions, by body."""
+_OURS = {"num_envs", "normalize", "net_arch"}
+"""Settings that are not the algorithm's own keyword arguments."""
+_LINEAR = "lin_"
 _NOT_SETTABLE = {
     *("self", "policy", "env", "seed", "device", "verbose", "tensorboard_log", "policy_kwargs"),
     *("stats_window_size", "_init_setup_model"),
@@ -35,9 +38,13 @@ _NOT_SETTABLE = {
 }
 
 
-def check_peer(config: PeerConfig) -> None:
-    """Raise DiscorlError if the run cannot begin."""
-    _make(config, []).get_env().close()
+def check_peer(config: PeerConfig, name: str | None = None) -> None:
+    """Raise DiscorlError if the run cannot begin.
+
+    Args:
+      name: what errors call the peer.
+    """
+    _make(config, [], name).get_env().close()
 
 
 def run_peer(cell: Cell) -> CellResult:
@@ -45,7 +52,7 @@ def run_peer(cell: Cell) -> CellResult:
     config = cell.config
     assert isinstance(config, PeerConfig)
     episodes: list[Episode] = []
-    model = _make(config, episodes)
+    model = _make(config, episodes, cell.label)
     log = _Log(config.env_steps, episodes)
     started = time.perf_counter()
     with closing(model.get_env()):
@@ -117,23 +124,32 @@ class ImageFeatures(nn.Module):
         return features
 
 
-def _make(config: PeerConfig, episodes: list[Episode]) -> Any:
+def _make(config: PeerConfig, episodes: list[Episode], name: str | None) -> Any:
     """The algorithm with its environments, which it owns."""
     package = _package()
     algorithm = getattr(package, config.algorithm.upper())
-    where = f"--rules sb3/{config.algorithm}"
-    settings = dict(config.settings)
+    where = f"--rules {name or 'sb3/' + config.algorithm}"
+    _check_names(where, algorithm, config.settings)
+    settings = {key: _schedule(where, key, value) for key, value in config.settings.items()}
     copies = settings.pop("num_envs")
     if not isinstance(copies, int) or copies < 1:
         raise DiscorlError(f"{where}: num_envs: expected at least 1")
-    _check_names(where, algorithm, settings)
+    normalised = settings.pop("normalize", False)
+    if not isinstance(normalised, bool):
+        raise DiscorlError(f"{where}: normalize: expected true or false, got {normalised}")
+    net_arch = settings.pop("net_arch", None)
     envs = [
         make_environment(config.env, 1, config=config.environment)  # Seeds come with the reset.
         for _ in range(copies)
     ]
     policy, policy_settings = _network(envs[0].observation_spec)
+    if net_arch is not None:
+        policy_settings["net_arch"] = _sizes(where, net_arch)
     singles = [SingleEnv(env, episodes) for env in envs]
     vector_env = package.common.vec_env.DummyVecEnv([partial(_given, env) for env in singles])
+    if normalised:  # Only what the algorithm sees: episodes are counted inside.
+        discount = {"gamma": settings["gamma"]} if "gamma" in settings else {}
+        vector_env = package.common.vec_env.VecNormalize(vector_env, **discount)
     try:
         return algorithm(
             policy,
@@ -158,10 +174,34 @@ def _package() -> Any:
 
 
 def _check_names(where: str, algorithm: Any, settings: Mapping[str, Any]) -> None:
-    known = {"num_envs", *inspect.signature(algorithm.__init__).parameters} - _NOT_SETTABLE
+    known = {*_OURS, *inspect.signature(algorithm.__init__).parameters} - _NOT_SETTABLE
     for name in settings:
         if name not in known:
             raise UnknownNameError(f"setting in {where}:", name, known)
+
+
+def _schedule(where: str, name: str, value: Any) -> Any:
+    """`lin_0.001` as a function of the share of the run that is left; other values as they are."""
+    if not (isinstance(value, str) and value.startswith(_LINEAR)):
+        return value
+    try:
+        start = float(value.removeprefix(_LINEAR))
+    except ValueError:
+        raise DiscorlError(f"{where}: {name}: expected {_LINEAR}NUMBER, got {value}") from None
+    # The last rollout may end beyond the end.
+    return lambda left: start * max(left, 0.0)
+
+
+def _sizes(where: str, value: Any) -> list[int]:
+    """Units of the layers: 64, (64, 64) or, as on the command line, `64,64`."""
+    parts = str(value).split(",") if isinstance(value, str | int) else value
+    try:
+        sizes = [int(part) for part in parts]
+    except (TypeError, ValueError):
+        sizes = [0]
+    if min(sizes, default=0) < 1:
+        raise DiscorlError(f"{where}: net_arch: expected numbers of units, got {value}")
+    return sizes
 
 
 def _network(spec: ObservationSpec) -> tuple[str, dict[str, Any]]:

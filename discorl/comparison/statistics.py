@@ -62,6 +62,42 @@ def interquartile_estimate(scores: Sequence[np.ndarray], resamples: int = _RESAM
     return Estimate(value, min(float(low), value), max(float(high), value))
 
 
+def mean_estimate(values: np.ndarray) -> Estimate | None:
+    """Mean of values [n] with its t-interval; None for fewer than two."""
+    if len(values) < 2:
+        return None
+    mean = float(values.mean())
+    error = float(values.std(ddof=1)) / np.sqrt(len(values))
+    margin = _t_quantile(len(values) - 1) * error
+    return Estimate(mean, mean - margin, mean + margin)
+
+
+def difference_estimate(values: np.ndarray, others: np.ndarray) -> Estimate | None:
+    """Mean of values [n] minus that of others [m], with Welch's t-interval, which takes neither
+    equal spreads nor equal numbers for granted; None if either has fewer than two."""
+    if min(len(values), len(others)) < 2:
+        return None
+    difference = float(values.mean() - others.mean())
+    parts = [part.var(ddof=1) / len(part) for part in (values, others)]
+    total = sum(parts)
+    if total == 0:
+        return Estimate(difference, difference, difference)
+    shares = [(part / total) ** 2 for part in parts]
+    freedom = 1 / (shares[0] / (len(values) - 1) + shares[1] / (len(others) - 1))
+    margin = _t_quantile(freedom) * float(np.sqrt(total))
+    return Estimate(difference, difference - margin, difference + margin)
+
+
+def _t_quantile(freedom: float) -> float:
+    """How many standard errors hold 95% of Student's distribution, for at least 1 degree of
+    freedom. With x = sqrt(freedom) tan(a), its density is a power of cos(a)."""
+    angles = np.linspace(0, np.pi / 2, 200_001)
+    density = np.cos(angles) ** (freedom - 1)
+    below = np.cumsum((density[1:] + density[:-1]) / 2)
+    angle = np.interp(_CONFIDENCE, below / below[-1], angles[1:])
+    return float(np.sqrt(freedom) * np.tan(angle))
+
+
 def _resample(scores: np.ndarray, resamples: int, generator: np.random.Generator) -> np.ndarray:
     """[resamples, n] drawn from scores [n]."""
     return scores[generator.integers(len(scores), size=(resamples, len(scores)))]

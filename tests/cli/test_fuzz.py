@@ -14,7 +14,19 @@ from discorl.errors import DiscorlError
 
 WORDS = (
     *("", "0", "-1", "1e9", "nan", "inf", "null", "[]", "{}", '"x"', "true", "catch", "x" * 300),
-    *("a:b=c", "../..", "é", "--", "1.5", "None", "catch:rows=0", "family:", "sb3/ppo", "a=b,c"),
+    *(
+        "a:b=c",
+        "../..",
+        "é",
+        "--",
+        "1.5",
+        "None",
+        "catch:rows=0",
+        "family:",
+        "sb3/ppo",
+        "zoo/dqn",
+        "a=b,c",
+    ),
     *("%s", "🎲"),
 )
 VALUES = (None, [], {}, "x", -1, 0, 1.5, 1e400, True, [1, "a"], "é" * 9, 10**30)

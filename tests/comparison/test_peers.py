@@ -13,12 +13,13 @@ from discorl.comparison.cells import Cell
 from discorl.comparison.config import CompareConfig
 from discorl.comparison.peers import PeerConfig
 from discorl.comparison.run import resume_comparison, start_comparison
-from discorl.comparison.stable_baselines import ImageFeatures, check_peer, run_peer
+from discorl.comparison.stable_baselines import ImageFeatures, _make, check_peer, run_peer
 from discorl.envs.base import EnvironmentConfig
 from discorl.errors import DiscorlError
 
-pytest.importorskip(
-    "stable_baselines3", reason="stable-baselines3 is not here: pip install 'discorl[bench]'"
+vec_env = pytest.importorskip(
+    "stable_baselines3.common.vec_env",
+    reason="stable-baselines3 is not here: pip install 'discorl[bench]'",
 )
 
 ENV = "catch:rows=3,columns=3"
@@ -123,6 +124,12 @@ def test_atari_and_continuous_actions_can_begin():
         ("sb3/ppo:policy_kwargs=8", "'policy_kwargs'"),
         ("sb3/ppo:num_envs=0", "num_envs: expected at least 1"),
         ("sb3/ppo:n_steps=1,num_envs=1", "--rules sb3/ppo on catch"),
+        ("zoo/ppo:n_stepz=8", "unknown setting in --rules zoo/ppo: 'n_stepz'. Did you mean n_step"),
+        ("zoo/ppo:normalize=8", "--rules zoo/ppo: normalize: expected true or false, got 8"),
+        ("zoo/ppo:learning_rate=lin_x", "learning_rate: expected lin_NUMBER, got lin_x"),
+        ("zoo/dqn:net_arch=8,none", "net_arch: expected numbers of units, got 8,none"),
+        ("zoo/pp0", "unknown algorithm 'zoo/pp0'. Did you mean zoo/ppo"),
+        ("zoo/a2c", "unknown algorithm 'zoo/a2c'"),
     ],
 )
 def test_mistakes_are_explained_before_anything_runs(name, words, capsys, tmp_path, monkeypatch):
@@ -136,3 +143,58 @@ def test_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     with pytest.raises(DiscorlError, match=r"pip install 'discorl\[bench\]'"):
         check_peer(peer("ppo", ENV))
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_small_images_in_dictionaries_can_be_read(algorithm):
+    pytest.importorskip("minigrid")
+    for settings in ({}, {"normalize": True}):
+        check_peer(peer(algorithm, "minigrid:MiniGrid-DoorKey-5x5-v0", **settings))
+
+
+def test_normalising_leaves_the_returns_as_they_are():
+    # Every reward of CartPole is 1, so a return is the length of its episode.
+    settings = {"normalize": True, "n_steps": 32, "batch_size": 32}
+    episodes = []
+    model = _make(peer("ppo", "CartPole-v1", **settings), episodes, "sb3/ppo")
+    assert isinstance(model.get_env(), vec_env.VecNormalize)
+    assert model.get_env().gamma == 0.99
+    model.learn(256)
+    assert len(episodes) > 3
+    assert all(episode.total_reward == episode.length for episode in episodes)
+    # What the algorithm learned from was scaled.
+    assert not np.isin(model.rollout_buffer.rewards, (0, 1)).all()
+    other = _make(peer("ppo", "CartPole-v1", gamma=0.9, **settings), [], None)
+    assert other.get_env().gamma == 0.9
+
+
+def test_linear_schedules_end_at_nothing():
+    settings = {"learning_rate": "lin_0.002", "clip_range": "lin_0.2", "n_steps": 32}
+    model = _make(peer("ppo", ENV, env_steps=40, batch_size=32, **settings), [], None)
+    assert [model.lr_schedule(left) for left in (1, 0.5, 0, -0.1)] == [0.002, 0.001, 0, 0]
+    assert model.clip_range(0.5) == 0.1
+    # Two rollouts: the second ends beyond the last step.
+    model.learn(40)
+    assert model.num_timesteps == 64
+    assert model.policy.optimizer.param_groups[0]["lr"] == 0
+
+
+@pytest.mark.parametrize(("value", "units"), [((32, 16), [32, 16]), ("32,16", [32, 16]), (8, [8])])
+def test_layers_can_be_chosen(value, units):
+    model = _make(peer("dqn", "CartPole-v1", net_arch=value), [], None)
+    layers = [m.out_features for m in model.q_net.modules() if isinstance(m, torch.nn.Linear)]
+    assert layers == [*units, 2]
+
+
+@pytest.mark.parametrize("name", ["zoo/ppo", "zoo/dqn:net_arch=16,16"])
+def test_tuned_peers_run(name, tmp_path):
+    config = CompareConfig(rules=(name,), envs=("CartPole-v1",), seeds=1, env_steps=300)
+    start_comparison(config, tmp_path / "cmp", jobs=1)
+    ((_, cell),) = cells(tmp_path / "cmp").items()
+    assert cell["env_steps"] == 512  # Whole rollouts, of 256 steps both.
+    assert cell["episodes"] > 0
+    settings = cell["config"]["settings"]
+    if name == "zoo/ppo":
+        assert (settings["learning_rate"], settings["gae_lambda"]) == ("lin_0.001", 0.8)
+    else:
+        assert (settings["net_arch"], settings["train_freq"]) == ("16,16", 256)

@@ -6,8 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discorl.comparison.statistics import (
+    _t_quantile,
+    difference_estimate,
     interquartile_estimate,
     interquartile_mean,
+    mean_estimate,
     normalize,
 )
 
@@ -106,3 +109,30 @@ def test_what_cannot_be():
         normalize(np.array([1.0]), 1.0, 1.0)
     with pytest.raises(ValueError, match="at least one"):
         interquartile_mean(np.array([]))
+
+
+def test_t_intervals_are_students():
+    # Quantiles from printed tables
+    for freedom, quantile in ((1, 12.706), (2, 4.303), (4, 2.776), (30, 2.042)):
+        assert _t_quantile(freedom) == pytest.approx(quantile, abs=6e-4)
+    estimate = mean_estimate(np.array([1.0, 2.0, 3.0]))
+    margin = 4.3027 / np.sqrt(3)
+    assert estimate.value == 2
+    assert (estimate.low, estimate.high) == pytest.approx((2 - margin, 2 + margin), abs=1e-3)
+    assert mean_estimate(np.array([1.0])) is None
+
+
+def test_differences_have_welchs_interval():
+    few, many = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])
+    estimate = difference_estimate(few, many)
+    # Equal spreads and numbers: four degrees of freedom
+    margin = 2.7764 * np.sqrt(2 / 3)
+    assert estimate.value == -3
+    assert (estimate.low, estimate.high) == pytest.approx((-3 - margin, -3 + margin), abs=1e-3)
+    # If one has no spread, those of the other are left
+    fixed = difference_estimate(few, np.full(3, 2.0))
+    assert fixed.high == pytest.approx(mean_estimate(few).high - 2)
+    # Nothing varies, or too little is known
+    same = difference_estimate(np.ones(3), np.zeros(3))
+    assert (same.low, same.value, same.high) == (1, 1, 1)
+    assert difference_estimate(few, np.ones(1)) is None

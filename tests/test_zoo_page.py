@@ -1,0 +1,162 @@
+"""The page of the zoo: joined comparisons, what it says of them, and that it is current."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from discorl.cli.__main__ import main
+from discorl.comparison.config import CompareConfig
+from discorl.comparison.run import start_comparison
+from discorl.errors import DiscorlError
+
+DOCS = Path(__file__).parents[1] / "docs"
+SMALL = ("num_envs=4", "rollout_length=5", "batch_size=4", "replay_capacity=16", "torso=8")
+CATCH = "catch:rows=3,columns=3"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("zoo_page", DOCS / "zoo_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["zoo_page"] = module  # Dataclasses look their module up.
+    spec.loader.exec_module(module)
+    return module
+
+
+def compare(folder: Path, rule: str, *envs: str) -> Path:
+    config = CompareConfig(rules=(rule,), envs=envs, seeds=2, env_steps=400, set=SMALL)
+    start_comparison(config, folder, jobs=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two rules on Catch, in folders of their own, one of them on cart-pole too."""
+    at = tmp_path_factory.mktemp("zoo")
+    return [
+        compare(at / "a", "actor_critic", CATCH, "cartpole"),
+        compare(at / "b", "actor_critic:entropy_cost=0.01,learning_rate=0.001", CATCH),
+    ]
+
+
+def test_comparisons_are_joined(script: ModuleType, folders: list[Path], tmp_path: Path) -> None:
+    # When the page is made of comparisons
+    script.main([*map(str, folders), "--main", "actor_critic"], docs=tmp_path)
+    # Then the file has every run, with a short curve,
+    data = json.loads((tmp_path / "zoo.json").read_text())
+    assert [*data["tasks"]] == [CATCH, "cartpole"]
+    column = data["tasks"][CATCH]["entrants"]["actor_critic"]
+    assert [run["seed"] for run in column["runs"]] == [0, 1]
+    for run in column["runs"]:
+        assert run["env_steps"] == 400
+        assert 1 < len(run["curve_steps"]) == len(run["curve_returns"]) <= script.CURVE_POINTS
+        assert run["curve_steps"][-1] == 400
+    # every task has a picture,
+    assert {path.name for path in (tmp_path / "images/zoo").iterdir()} == {
+        "catch_rows_3_columns_3.png",
+        "cartpole.png",
+    }
+    # and what was not run is said.
+    page = (tmp_path / "zoo.md").read_text()
+    other = "`actor_critic:entropy_cost=0.01,learning_rate=0.001`"
+    assert f"| {other} | not run |" in page.partition("## cartpole")[2]
+
+
+def test_without_folders_everything_is_made_again(
+    script: ModuleType, folders: list[Path], tmp_path: Path
+) -> None:
+    script.main([str(folders[0]), "--main", "actor_critic"], docs=tmp_path)
+    before = (tmp_path / "zoo.md").read_text()
+    (tmp_path / "zoo.md").unlink()
+    script.main([], docs=tmp_path)
+    assert (tmp_path / "zoo.md").read_text() == before
+    zoo = script.load((tmp_path / "zoo.json").read_text())
+    assert script.dump(zoo) == (tmp_path / "zoo.json").read_text()
+
+
+def test_commands_run_it_again(
+    script: ModuleType, folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given the command for a rule with settings of its own
+    zoo = script.read_comparisons(folders, main="actor_critic")
+    task = zoo.tasks[CATCH]
+    (name,) = {*task.entrants} - {"actor_critic"}
+    command = script._with_seeds(name, task.entrants[name])
+    assert "--rule actor_critic:entropy_cost=0.01 --env-steps 400" in command
+    assert "--learning-rate 0.001" in command
+    # When it is typed
+    monkeypatch.chdir(tmp_path)
+    assert main([*command.split()[1:], "--out", "run", "--eval-episodes", "1"]) == 0
+    torch.set_flush_denormal(False)  # Which the command sets for its process.
+    # Then the result is the same
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["episode_return"] == pytest.approx(task.entrants[name].runs[0].final_return)
+
+
+def test_what_does_not_fit_together_is_refused(
+    script: ModuleType, folders: list[Path], tmp_path: Path
+) -> None:
+    with pytest.raises(DiscorlError, match="seed 0: is there already"):
+        script.read_comparisons([folders[0], folders[0]], main="actor_critic")
+    with pytest.raises(DiscorlError, match="no run of disco103"):
+        script.read_comparisons(folders)
+    with pytest.raises(SystemExit):
+        script.main([], docs=tmp_path)
+
+
+def invented(script: ModuleType, **returns: list[float]) -> object:
+    """A zoo of one task with these final returns."""
+    columns = {
+        name.replace("_", "/"): script.Column(
+            f"discorl train {name}",
+            [script.Run(seed, value, 9, 1.0, [5, 9], [0.0, value]) for seed, value in enumerate(v)],
+        )
+        for name, v in returns.items()
+    }
+    return script.Zoo("ours", {"Taxi-v4": script.Task(["--env-steps", "9"], 0.0, columns)})
+
+
+def test_verdicts_and_scores(script: ModuleType) -> None:
+    zoo = invented(script, ours=[9.0, 10, 11], zoo_ppo=[1.0, 2, 3], zoo_dqn=[8.0, 10, 13], a=[20.0])
+    text = script.page(zoo)
+    # Three entrants with intervals, and one with a single seed, which has none
+    assert "| `zoo/ppo` | 2.00 [-0.48, 4.48] | 3 | 9 | 1 | 8.00 [5.73, 10.27] | better |" in text
+    assert "| level |" in text
+    assert "| `a` | 20.00 | 1 | 9 | 1 |  |  |" in text
+    assert "`a`: seeds not run: 1, 2." in text
+    assert "| at least level |  |  | 1 of 1 | 1 of 1 | 0 of 0 |" in text
+    assert "At least level with `zoo/ppo` and `zoo/dqn` together: 1 of 1 tasks." in text
+    assert "`zoo/ppo`: no entry in the zoo; the package's own defaults." in text
+    # 0 is random play, 1 the best mean
+    np.testing.assert_allclose(zoo.tasks["Taxi-v4"].scores("ours"), [0.45, 0.5, 0.55])
+    worse = invented(script, ours=[1.0, 2, 3], zoo_ppo=[9.0, 10, 11])
+    assert "| worse |" in script.page(worse)
+    assert "| at least level |  |  | 0 of 1 |" in script.page(worse)
+    # An entrant that ran on some tasks only
+    worse.tasks["other"] = invented(script, ours=[1.0, 2, 3]).tasks["Taxi-v4"]
+    assert "], 1 of 2 tasks |" in script.page(worse)
+
+
+def test_a_task_where_nobody_beats_random_play_has_no_scores(script: ModuleType) -> None:
+    zoo = invented(script, ours=[-2.0, -1], zoo_ppo=[-3.0, -1])
+    assert "no entrant does better than random play: `Taxi-v4`" in script.page(zoo)
+
+
+def test_the_page_is_up_to_date(script: ModuleType) -> None:
+    # If not: python docs/zoo_page.py
+    if not (DOCS / script.DATA).exists():
+        pytest.skip("no comparison was put into docs/zoo.json yet")
+    zoo = script.load((DOCS / script.DATA).read_text())
+    assert (DOCS / script.PAGE).read_text() == script.page(zoo)
+    pictures = {path.name for path in (DOCS / script.PICTURES).iterdir()}
+    assert pictures == {script.picture_name(env) for env in zoo.tasks}
