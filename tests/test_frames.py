@@ -58,12 +58,15 @@ def same_samples(first, second, draws=64):
     stack=st.integers(2, 4),
     seed=st.integers(0, 1000),
     midway=st.booleans(),
+    skipped=st.sets(st.integers(0, 8)),
 )
-@settings(max_examples=60, deadline=None)
-def test_what_is_read_is_what_was_stored(capacity, batch, rollouts, stack, seed, midway):
+@settings(max_examples=80, deadline=None)
+def test_what_is_read_is_what_was_stored(capacity, batch, rollouts, stack, seed, midway, skipped):
     capacity = max(capacity, batch)
     once, whole = both(capacity, 4, stack)
-    for rollout in play(rollouts, 4, batch, stack, seed, midway):
+    for number, rollout in enumerate(play(rollouts, 4, batch, stack, seed, midway)):
+        if number in skipped:  # As a discovery's validation rollouts are.
+            continue
         once.add(rollout)
         whole.add(rollout)
         same_samples(once, whole)
@@ -71,8 +74,10 @@ def test_what_is_read_is_what_was_stored(capacity, batch, rollouts, stack, seed,
 
 def test_a_restored_replay_goes_on_alike():
     once, whole = both(5, 4, 3)
-    for number, rollout in enumerate(play(8, 4, 2, 3, seed=0)):
-        if number == 4:
+    for number, rollout in enumerate(play(9, 4, 2, 3, seed=0)):
+        if number == 3:
+            continue
+        if number == 5:
             restored, _ = both(5, 4, 3)
             restored.load_state_dict({k: v.clone() for k, v in once.state_dict().items()})
             once = restored

@@ -117,8 +117,6 @@ def resume_run(
 
 def _check_extension(config: TrainConfig, changed: TrainConfig, step: int) -> None:
     """Raise DiscorlError unless a run at this step can have another end."""
-    if config.life.learning.learning_rate_schedule != "constant":
-        raise DiscorlError("--steps: a run with a learning-rate schedule cannot be extended")
     if changed.steps < step:
         raise DiscorlError(
             f"--steps {changed.steps}: the run is at step {step} of {config.steps} already"

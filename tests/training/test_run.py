@@ -290,11 +290,16 @@ def test_resuming_a_finished_run_changes_nothing(whole, tmp_path):
     assert all(torch.equal(t, last_tensors(folder)[n]) for n, t in before[1].items())
 
 
-def test_a_schedule_fixes_the_number_of_steps(tmp_path):
-    start_run(config(steps=6, learning_rate_schedule="cosine"), tmp_path / "run")
-    with pytest.raises(DiscorlError, match="cannot be extended"):
-        resume_run(tmp_path / "run", steps=8)
-    assert read_config(tmp_path / "run").steps == 6
+def test_a_schedule_is_stretched_to_a_new_end(tmp_path):
+    folder = tmp_path / "run"
+    start_run(config(steps=6, learning_rate_schedule="linear"), folder)
+    before = last_tensors(folder)
+    assert resume_run(folder, steps=12)["steps"] == 12
+    assert read_config(folder).steps == 12
+    # A run that had reached its end learns again: it is in the middle of a longer fall now
+    params = [name for name in before if name.startswith("learner/params")]
+    assert params
+    assert any(not torch.equal(before[name], last_tensors(folder)[name]) for name in params)
 
 
 def test_a_folder_with_a_run_is_not_overwritten(whole):
