@@ -170,9 +170,7 @@ def test_a_signal_in_an_evaluation_on_the_way_loses_no_record(monkeypatch):
 def test_whole_numbers_in_any_spelling(capsys):
     assert run(*CATCH, "--steps", "1e1", "--out", "a") == 0
     assert discorl.load_run("a")["steps"] == 10
-    with pytest.raises(SystemExit):
-        run(*CATCH, "--steps", "1.5", "--out", "b")
-    assert "whole number" in capsys.readouterr().err
+    assert "whole number" in error_of(capsys, *CATCH, "--steps", "1.5", "--out", "b")
 
 
 def test_a_budget_in_environment_steps(capsys):
