@@ -65,7 +65,7 @@ def known_flags() -> dict[str, list[str]]:
     flags = {}
     for name in COMMANDS:
         text = _help_of(name)
-        choices = re.match(r"usage: discorl \w+ \[-h\] (?:\[OPTIONS\] )?\{([\w,]+)\}", text)
+        choices = re.search(r"\{(\w+(?:,\w+)+)\}", text.partition("\n\n")[0])
         words = choices[1].split(",") if choices else []
         if "subcommands" in text:
             text += "".join(_help_of(name, word) for word in words)

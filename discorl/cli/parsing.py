@@ -14,7 +14,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from discorl.errors import DiscorlError
 from discorl.settings import flag, flat_settings
 
-_INDENTED = 5
+_INDENTED = 6
 """Spaces before a flag that the parser suggests; its description has more."""
 _REGISTRY = ConstructorRegistry()
 
@@ -70,7 +70,10 @@ def parse_command(command: Any, name: str, args: list[str], default: Any = None)
 
 
 def _in_one_line(box: str, name: str) -> str:
-    """What the parser says in a box: its first part, and the flags that may have been meant."""
+    """What the parser says in a box: its first part, and the flags that may have been meant.
+
+    Where its output cannot show frames, the box is drawn with dashes, and its title is a part.
+    """
     parts: list[list[str]] = [[]]
     guesses = []
     for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines():
@@ -78,13 +81,14 @@ def _in_one_line(box: str, name: str) -> str:
         text = inside.strip()
         if not text or text[0] in "╭╰":
             continue
-        if set(text) == {"─"}:
+        if len(text) > 1 and set(text) <= set("─-"):
             parts.append([])
             continue
         parts[-1].append(text)
         indented = len(inside) - len(inside.lstrip())
         if parts[-1][0].startswith("Perhaps you meant") and text.startswith("--"):
             guesses += [text.split()[0].rstrip(",")] if indented <= _INDENTED else []
+    parts = parts if "╭" in box else parts[1:]
     problem = " ".join(parts[0]).removeprefix("Error parsing ")
     problem = problem.replace("Unrecognized options:", "unknown:").replace("(required)", "")
     guess = f" Did you mean {' or '.join(dict.fromkeys(guesses))}?" if guesses else ""

@@ -1,4 +1,4 @@
-"""Run folders as a newcomer meets them: nothing is overwritten, and one process writes at a time."""
+"""Run folders as a newcomer meets them: nothing is overwritten, and one process writes."""
 
 import json
 import os

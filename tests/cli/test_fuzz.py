@@ -147,7 +147,7 @@ def tried(args, capsys):
         code = main(args)
     except SystemExit as stop:
         code = stop.code
-    out, err = capsys.readouterr()
+    err = capsys.readouterr().err
     assert code in (0, 2), (args, err)
     assert "Traceback" not in err, args
     lines = [line for line in err.splitlines() if not line.startswith("warning: ")]

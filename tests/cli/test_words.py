@@ -1,5 +1,6 @@
 """What the command line says: one line for a mistake, examples for help, and progress."""
 
+import os
 import subprocess
 import sys
 import warnings
@@ -38,6 +39,17 @@ def test_a_mistake_is_told_in_one_line(args, words, capsys):
     assert words.lower() in err.lower()
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_flags_are_suggested_whatever_the_terminal_can_show(encoding):
+    done = subprocess.run(
+        [sys.executable, "-m", "discorl.cli", "evaluate", "a", "--episode", "3"],
+        capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    assert done.returncode == 2
+    words = "error: unknown: --episode, 3. Did you mean --episodes? See `discorl evaluate --help`"
+    assert done.stderr.strip() == words
+
+
 def test_a_good_guess_is_not_hidden_in_a_long_list():
     names = [f"game_{number}" for number in range(50)]
     assert "Known" not in str(UnknownNameError("game", "game_77", names))
@@ -63,7 +75,7 @@ def test_every_help_ends_with_examples(command, capsys):
         main(["help", *command.split()])
     examples = capsys.readouterr().out.partition("\nExamples:\n")[2].splitlines()
     assert examples
-    assert all("discorl " in line for line in examples)
+    assert all("discorl" in line for line in examples)
 
 
 def test_the_overview_ends_with_examples(capsys):
@@ -127,6 +139,9 @@ def test_a_comparison_says_what_it_is_doing(tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert out.startswith("measuring random play in 1 environment\ndiscorl: 1 run, 1 at once")
     assert "0/1  under way for 0:00:0" in out
+    picture = tmp_path / "c.svg"
+    assert main(["plot", str(tmp_path / "c"), "--out", str(picture)]) == 0
+    assert "<!-- scores of 0 (random play) and 1 -->" in picture.read_text()
     assert main(["plot", str(tmp_path / "c"), "--x", "seconds"]) == 2
     assert "has its own axes: drop --x" in capsys.readouterr().err
 
