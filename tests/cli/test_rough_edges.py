@@ -274,7 +274,7 @@ def test_every_command_knows_what_kind_of_run_it_is_given(capsys):
         assert Path(f"{folder}.png").exists()
         assert run("resume", folder, "--steps", 2) == 0
     assert "cannot be drawn in one picture" in error_of(capsys, "plot", "d", "t")
-    assert "--x seconds: the run on d" in error_of(
+    assert "--x seconds: the run on catch" in error_of(
         capsys, "plot", "d", "--metric", "meta/meta_loss", "--x", "seconds"
     )
 

@@ -30,8 +30,14 @@ class Watcher:
     def __init__(self):
         self.started, self.cells = None, []
 
+    def preparing(self, what):
+        pass
+
     def start(self, title, cells, done):
         self.started = (cells, done)
+
+    def waiting(self):
+        pass
 
     def finished(self, cell, outcome):
         self.cells.append(str(cell))
