@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_LISTED = 12
+"""So many names are listed even where there is a guess."""
+
 
 class DiscorlError(Exception):
     """Something the user can fix: bad input, a missing file, a full disk."""
@@ -17,5 +20,7 @@ class UnknownNameError(DiscorlError):
         known = sorted(known)
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
         guess = f" Did you mean {' or '.join(near)}?" if near else ""
-        listing = f" Known: {', '.join(known)}." if known else ""
+        # With a good guess, a long list only hides it.
+        listed = bool(known) and not (near and len(known) > _LISTED)
+        listing = f" Known: {', '.join(known)}." if listed else ""
         super().__init__(f"unknown {kind} '{name}'.{guess}{listing}{' ' + hint if hint else ''}")

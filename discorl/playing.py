@@ -19,6 +19,7 @@ from discorl.life.acting import choose
 from discorl.life.playing import MAX_STEPS, AgentPolicy, Evaluation, Policy, evaluate_policy
 from discorl.observations import Observation
 from discorl.rollout import TimeStep
+from discorl.settings import Count, Seed, check_value
 from discorl.training.agent import TrainedAgent
 
 AnyPolicy = TrainedAgent | nn.Module | Callable[[Any], Any]
@@ -69,8 +70,9 @@ def evaluate(
       max_steps: of an episode; one that is still running then counts with what it has. By default
         the environment's own limit, or 3,000.
     """
-    if episodes < 1:
-        raise DiscorlError(f"episodes: expected at least 1, got {episodes}")
+    episodes, seed = check_value("episodes", Count, episodes), check_value("seed", Seed, seed)
+    max_steps = check_value("max_steps", Count | None, max_steps)
+    num_envs = check_value("num_envs", Count | None, num_envs)
     source = find_environment(env, _device_of(policy))
     copies = num_envs or source.num_envs or (episodes if source.cheap else min(_COPIES, episodes))
     with closing(_seen_by(policy, source.make(copies))) as environment:
@@ -89,6 +91,8 @@ def play(
     max_steps: int | None = None,
 ) -> list[PlayedEpisode]:
     """Play episodes one after another, step by step; arguments as for `evaluate`."""
+    episodes, seed = check_value("episodes", Count, episodes), check_value("seed", Seed, seed)
+    max_steps = check_value("max_steps", Count | None, max_steps)
     source = find_environment(env, _device_of(policy))
     with closing(_seen_by(policy, source.make(1))) as environment:
         player = _as_policy(policy, environment, deterministic)

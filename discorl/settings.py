@@ -45,6 +45,8 @@ class Range:
 
 
 Count = Annotated[int, Range(1)]
+Seed = Annotated[int, Range(-(2**62), 2**62)]
+"""What every generator takes, with room for the seeds that are counted up from it."""
 Natural = Annotated[int, Range(0)]
 Positive = Annotated[float, Range(0, above=True)]
 NotNegative = Annotated[float, Range(0)]
@@ -78,6 +80,14 @@ def check_fields(config: object) -> None:
             object.__setattr__(config, name, _convert(hint, value))
         except (ValueError, OverflowError) as error:
             raise DiscorlError(f"{flag(name)}: {error}, got {value!r}") from error
+
+
+def check_value(name: str, kind: Any, value: Any) -> Any:
+    """One argument in its declared type, checked as a setting is; DiscorlError names it."""
+    try:
+        return _convert(kind, value)
+    except (ValueError, OverflowError) as error:
+        raise DiscorlError(f"{name}: {error}, got {value!r}") from error
 
 
 def field_types(kind: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 import warnings
@@ -19,10 +20,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; errors a user can fix take one line."""
     args = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in args
-    warnings.showwarning = _show_warning
+    if not debug:
+        warnings.showwarning = _show_warning
     args = [arg for arg in args if arg != "--debug"]
     if args[:1] == ["help"]:
-        args = [*args[1:2], "--help"]
+        args = [*args[1:], "--help"]
     if args[:1] == ["--version"]:
         args = ["version"]
     try:
@@ -33,8 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except DiscorlError as error:
         if debug:
             traceback.print_exc()
+        # In one line, whatever an environment or a library put into its message.
+        line = f"error: {' '.join(str(error).split())}"
         console = Console(stderr=True, soft_wrap=True)
-        console.print(f"error: {error}", style="red", markup=False, highlight=False)
+        console.print(line, style="red", markup=False, highlight=False)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -46,13 +50,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if debug:
             traceback.print_exc()
-        print(f"error: {error}", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         return 2
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """In one line, without the code that it came from."""
-    print(f"warning: {message}", file=sys.stderr)
+    """In one line, without colours and the code that it came from."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(message)).strip()
+    # Gymnasium warns of each error in a worker before it raises it: it is told once.
+    if text and not text.startswith("ERROR: "):
+        line = text.removeprefix("WARN: ").splitlines()[0]
+        print(f"warning: {line}", file=sys.stderr)
 
 
 def print_overview() -> None:
@@ -66,6 +75,10 @@ def print_overview() -> None:
     console.print(
         "\n`discorl COMMAND --help` lists a command's options, with examples; `--debug` shows the "
         "whole traceback of an error."
+    )
+    print(
+        "\nExamples:\n  discorl train catch --out runs/a\n  discorl evaluate runs/a\n"
+        "  discorl plot runs/a\n  discorl help train"
     )
 
 

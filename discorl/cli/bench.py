@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import tyro
 from rich.console import Console
@@ -103,6 +103,12 @@ class BenchCommand:
         Annotated[BenchLearner, tyro.conf.subcommand("learner")]
         | Annotated[BenchDiscover, tyro.conf.subcommand("discover")]
         | Annotated[BenchAtari, tyro.conf.subcommand("atari")]
+    )
+
+    examples: ClassVar = (
+        "discorl bench learner --no-compile",
+        "discorl bench discover --no-memory --json",
+        "discorl bench atari --game ALE/Breakout-v5",
     )
 
     def run(self) -> int:

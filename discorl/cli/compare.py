@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +30,7 @@ from discorl.comparison.workers import Failure
 from discorl.errors import DiscorlError
 
 _SECONDS_A_DAY = 86_400
+_SECONDS_BETWEEN_LINES = 30.0
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class _Display:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._begun = self._last = time.monotonic()
         self._bar = Bar(
             TextColumn("{task.completed}/{task.total} runs"),
             BarColumn(),
@@ -112,17 +115,23 @@ class _Display:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
+    def preparing(self, what: str) -> None:
+        """Say so."""
+        self._print(what)
+
     def start(self, title: str, cells: int, done: int) -> None:
         """Say what is about to happen."""
         self._print(f"discorl: {title}")
         if done:
             self._print(f"resuming with {done} of them done")
+        self._begun = self._last = time.monotonic()
         self._bar.reset(self._task, total=cells, completed=done)
         self._bar.start()
 
     def finished(self, cell: Cell, outcome: CellResult | Failure) -> None:
         """Say how the run ended and move the bar."""
         self._bar.advance(self._task)
+        self._last = time.monotonic()
         task = self._bar.tasks[0]
         line = f"{task.completed:.0f}/{task.total:.0f}  {cell}  "
         if isinstance(outcome, Failure):
@@ -132,6 +141,16 @@ class _Display:
         if not self._console.is_terminal and task.time_remaining:
             line += f"  ETA {timedelta(seconds=int(task.time_remaining))}"
         self._print(line)
+
+    def waiting(self) -> None:
+        """A line now and then where there is no bar."""
+        now = time.monotonic()
+        if self._console.is_terminal or now - self._last < _SECONDS_BETWEEN_LINES:
+            return
+        self._last = now
+        task = self._bar.tasks[0]
+        passed = timedelta(seconds=int(now - self._begun))
+        self._print(f"{task.completed:.0f}/{task.total:.0f}  under way for {passed}")
 
     def _print(self, line: str, style: str | None = None) -> None:
         self._console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)

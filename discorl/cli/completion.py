@@ -46,11 +46,11 @@ class CompletionCommand:
         flags = known_flags()
         if self.shell == "fish":
             lines = [f"complete -c discorl -n __fish_use_subcommand -a '{' '.join(flags)}'"]
-            lines += [
-                f"complete -c discorl -n '__fish_seen_subcommand_from {name}' -l {flag[2:]}"
-                for name, own in flags.items()
-                for flag in own
-            ]
+            for name, own in flags.items():
+                start = f"complete -c discorl -n '__fish_seen_subcommand_from {name}'"
+                if words := [word for word in own if not word.startswith("--")]:
+                    lines.append(f"{start} -a '{' '.join(words)}'")
+                lines += [f"{start} -l {flag[2:]}" for flag in own if flag.startswith("--")]
             print("\n".join(lines))
             return 0
         cases = "\n".join(f'    {name}) words="{" ".join(own)}" ;;' for name, own in flags.items())
@@ -64,12 +64,19 @@ def known_flags() -> dict[str, list[str]]:
     """Command -> its subcommands and flags, as its own help names them."""
     flags = {}
     for name in COMMANDS:
-        out = io.StringIO()
-        wide = mock.patch.dict(os.environ, {"COLUMNS": "200", "NO_COLOR": "1"})
-        with wide, contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-            parse_arguments(name, ["--help"])
-        text = out.getvalue()
-        choices = re.match(r"usage: discorl \w+ \[-h\] \{([\w,]+)\}", text)
+        text = _help_of(name)
+        choices = re.search(r"\{(\w+(?:,\w+)+)\}", text.partition("\n\n")[0])
         words = choices[1].split(",") if choices else []
+        if "subcommands" in text:
+            text += "".join(_help_of(name, word) for word in words)
         flags[name] = words + sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text)))
     return flags
+
+
+def _help_of(name: str, *words: str) -> str:
+    """What a command's help says, without its examples."""
+    out = io.StringIO()
+    wide = mock.patch.dict(os.environ, {"COLUMNS": "200", "NO_COLOR": "1"})
+    with wide, contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        parse_arguments(name, [*words, "--help"])
+    return out.getvalue().partition("\nExamples:\n")[0]

@@ -17,8 +17,8 @@ from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.handle import SHOWN
 from discorl.discovery.run import read_discovery_config, resume_discovery, start_discovery
 from discorl.errors import DiscorlError
-from discorl.files import read_json
 from discorl.runs.display import watch
+from discorl.runs.folder import read_settings_file
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
 
@@ -52,7 +52,7 @@ class DiscoverCommand:
         if first.resume is not None:
             config = read_discovery_config(first.resume)
         elif first.config_file is not None:
-            config = DiscoverConfig.from_json(read_json(first.config_file))
+            config = DiscoverConfig.from_json(read_settings_file(first.config_file, "discover"))
         command: DiscoverCommand = parse_command(cls, "discover", args, default=cls(config=config))
         if command.resume is not None:
             refuse_changes(command.config, config, allowed="meta_steps")

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from discorl.envs.base import EnvironmentConfig
-from discorl.envs.checker import check_environment
+from discorl.envs.checker import Finding, check_environment
 from discorl.envs.families import FAMILIES, PREFIX
 from discorl.envs.registry import list_environments
 from discorl.errors import DiscorlError
@@ -81,14 +81,15 @@ class EnvsCommand:
                 "envs check: name an environment: discorl envs check my_module:make_env"
             )
         console = Console()
-        findings = check_environment(self.env, self.environment)
+
+        def tell(finding: Finding) -> None:
+            style = {"ok": "green", "advice": "yellow", "problem": "red"}[finding.level]
+            line = f"{finding.level:8} {finding.text}"
+            console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+        findings = check_environment(self.env, self.environment, None if self.json else tell)
         if self.json:
             print(json.dumps([asdict(finding) for finding in findings]))
-        else:
-            for finding in findings:
-                style = {"ok": "green", "advice": "yellow", "problem": "red"}[finding.level]
-                line = f"{finding.level:8} {finding.text}"
-                console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
         return int(any(finding.level == "problem" for finding in findings))
 
     def _draw(self) -> int:
@@ -167,13 +168,15 @@ def _print_description(description: dict[str, Any]) -> None:
         table.add_row(name.replace("_", " "), shown)
     table.add_section()
     for name, value in settings.items():
-        table.add_row(flag(name), _flag_value(value))
+        table.add_row(*_as_flag(name, value))
     Console().print(table)
 
 
-def _flag_value(value: Any) -> str:
-    """As it is written after a flag."""
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+def _as_flag(name: str, value: Any) -> tuple[str, str]:
+    """A setting as it is written on the command line, and what follows it there."""
+    if isinstance(value, bool):
+        return flag(name if value else f"no_{name}"), ""
+    return flag(name), " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _number(value: float | None) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
+import sys
 from typing import Any
 
 import tyro
@@ -10,6 +14,8 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from discorl.errors import DiscorlError
 from discorl.settings import flag, flat_settings
 
+_INDENTED = 6
+"""Spaces before a flag that the parser suggests; its description has more."""
 _REGISTRY = ConstructorRegistry()
 
 
@@ -31,29 +37,62 @@ def _read_whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        number = float(text)
-        if not number.is_integer():
-            raise ValueError(f"expected a whole number, got {text}") from None
-        return int(number)
+        with contextlib.suppress(ValueError):
+            if (number := float(text)).is_integer():
+                return int(number)
+        raise ValueError(f"expected a whole number, got {text}") from None
 
 
 def parse_command(command: Any, name: str, args: list[str], default: Any = None) -> Any:
-    """Parse arguments into a command's dataclass; `--help` ends with its examples."""
+    """Parse arguments into a command's dataclass; `--help` ends with its examples.
+
+    Raises DiscorlError for arguments that cannot be read.
+    """
     options = {} if default is None else {"default": default}
+    said = io.StringIO()
     try:
-        return tyro.cli(
-            command,
-            args=args,
-            prog=f"discorl {name}",
-            config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
-            registry=_REGISTRY,
-            **options,
-        )
+        with contextlib.redirect_stderr(said):
+            parsed = tyro.cli(
+                command,
+                args=args,
+                prog=f"discorl {name}",
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+                registry=_REGISTRY,
+                **options,
+            )
     except SystemExit as stop:
-        examples = getattr(command, "examples", ())
-        if stop.code == 0 and examples:
-            print("\nExamples:\n" + "\n".join(f"  {line}" for line in examples))
+        if stop.code:
+            raise DiscorlError(_in_one_line(said.getvalue(), name)) from None
+        print("\nExamples:\n" + "\n".join(f"  {line}" for line in command.examples))
         raise
+    sys.stderr.write(said.getvalue())
+    return parsed
+
+
+def _in_one_line(box: str, name: str) -> str:
+    """What the parser says in a box: its first part, and the flags that may have been meant.
+
+    Where its output cannot show frames, the box is drawn with dashes, and its title is a part.
+    """
+    parts: list[list[str]] = [[]]
+    guesses = []
+    for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines():
+        inside = line.strip("│")
+        text = inside.strip()
+        if not text or text[0] in "╭╰":
+            continue
+        if len(text) > 1 and set(text) <= set("─-"):
+            parts.append([])
+            continue
+        parts[-1].append(text)
+        indented = len(inside) - len(inside.lstrip())
+        if parts[-1][0].startswith("Perhaps you meant") and text.startswith("--"):
+            guesses += [text.split()[0].rstrip(",")] if indented <= _INDENTED else []
+    parts = parts if "╭" in box else parts[1:]
+    problem = " ".join(parts[0]).removeprefix("Error parsing ")
+    problem = problem.replace("Unrecognized options:", "unknown:").replace("(required)", "")
+    guess = f" Did you mean {' or '.join(dict.fromkeys(guesses))}?" if guesses else ""
+    return f"{problem.rstrip(' .')}.{guess} See `discorl {name} --help`"
 
 
 def without_help(args: list[str]) -> list[str]:

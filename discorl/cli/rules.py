@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import tyro
 from rich.console import Console
@@ -120,6 +120,13 @@ class RulesCommand:
         | Annotated[ShowRule, tyro.conf.subcommand("show")]
         | Annotated[FetchRule, tyro.conf.subcommand("fetch")]
         | Annotated[ExportRule, tyro.conf.subcommand("export")]
+    )
+
+    examples: ClassVar = (
+        "discorl rules list",
+        "discorl rules show sprout",
+        "discorl rules fetch disco103",
+        "discorl rules export runs/d/best_rule.safetensors rule.npz",
     )
 
     def run(self) -> int:

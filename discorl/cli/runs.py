@@ -17,10 +17,11 @@ from discorl.comparison.run import read_summary
 from discorl.discovery.plots import plot_discovery
 from discorl.errors import DiscorlError
 from discorl.life.playing import Evaluation
+from discorl.runs.display import PlainDisplay
 from discorl.runs.folder import KINDS, run_kind
 from discorl.runs.plots import EPISODE_RETURN, Axis, plot_curves, read_curve
 from discorl.runtime import tune_process
-from discorl.settings import Count, check_fields
+from discorl.settings import Count, Seed, check_fields
 from discorl.training.handle import Run
 
 
@@ -60,7 +61,7 @@ class EvaluateCommand:
     """How many episodes of each."""
     checkpoint: str = "newest"
     """Which agent: newest, best (of the run's own evaluations), or the step of a checkpoint."""
-    seed: int | None = None
+    seed: Seed | None = None
     """Fixes the episodes; by default as in the run's own evaluations."""
     device: str | None = None
     """Where to compute; by default where the run did."""
@@ -102,8 +103,13 @@ class EvaluateCommand:
         with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
             task = bar.add_task(f"evaluating, {name}", total=self.episodes)
 
-            def watch(done: int, _total: int) -> bool:
-                bar.update(task, completed=done)
+            lines = PlainDisplay(console, {})
+
+            def watch(done: int, total: int) -> bool:
+                if console.is_terminal:
+                    bar.update(task, completed=done)
+                else:
+                    lines.evaluating(f"evaluating, {name}", done, total)
                 return False
 
             return run.evaluate(
@@ -148,8 +154,10 @@ class PlotCommand:
             found = " and ".join(sorted(KINDS[kind] for kind in kinds))
             raise DiscorlError(f"plot: {found} cannot be drawn in one picture")
         if kinds == {"compare"}:
+            self._refuse_choices("a comparison", metric=True)
             self._plot_comparison()
         elif kinds == {"discover"} and self.metric == EPISODE_RETURN:
+            self._refuse_choices("a discovery's fresh agents", metric=False)
             plot_discovery(list(self.folders), self.out)
         else:
             curves = [read_curve(folder, self.metric) for folder in self.folders]
@@ -157,6 +165,13 @@ class PlotCommand:
         runs = "1 run" if len(self.folders) == 1 else f"{len(self.folders)} runs"
         Console().print(f"{runs} drawn in {self.out}")
         return 0
+
+    def _refuse_choices(self, what: str, metric: bool) -> None:
+        """Raise DiscorlError for flags that would have no effect."""
+        given = ["--x"] if self.x != "auto" else []
+        given += ["--metric"] if metric and self.metric != EPISODE_RETURN else []
+        if given:
+            raise DiscorlError(f"plot: {what} has its own axes: drop {' and '.join(given)}")
 
     def _plot_comparison(self) -> None:
         if len(self.folders) > 1:
@@ -167,6 +182,8 @@ class PlotCommand:
 @dataclass(frozen=True)
 class VersionCommand:
     """Print the versions of discorl and of PyTorch."""
+
+    examples: ClassVar = ("discorl version",)
 
     def run(self) -> int:
         """Print."""

@@ -16,10 +16,9 @@ from rich.console import Console
 from discorl.api import run_name, unused_folder
 from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.errors import DiscorlError
-from discorl.files import read_json
 from discorl.life.life import PHASES
 from discorl.runs.display import watch
-from discorl.runs.folder import CURVE_FILE
+from discorl.runs.folder import CURVE_FILE, read_settings_file
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
 from discorl.settings import Count, change, check_fields, flag, flat_settings
@@ -81,7 +80,7 @@ class TrainCommand:
         if first.resume is not None:
             return cls._parse_resume(args, read_config(first.resume))
         if first.config_file is not None:
-            config = TrainConfig.from_json(read_json(first.config_file))
+            config = TrainConfig.from_json(read_settings_file(first.config_file, "train"))
         else:
             environment = flat_settings(first.config.life.environment)
             config = make_config(first.config.env, first.config.rule, first.preset, **environment)
@@ -125,6 +124,7 @@ class TrainCommand:
             folder = self._folder(config)
             code, result = watch(SHOWN, partial(self._work, config, folder), console)
             if code:
+                self._say_what_is_left(console, seed)
                 return code
             results.append(result)
             if not self.json:
@@ -139,6 +139,18 @@ class TrainCommand:
         if self.resume is not None:
             return resume_run(self.resume, config.steps, observer)
         return start_run(config, folder, observer)
+
+    def _say_what_is_left(self, console: Console, seed: int) -> None:
+        """After a stop: which seeds were not begun, and how to train them."""
+        left = self.config.seed + self.seeds - 1 - seed
+        if left:
+            console.print(
+                f"Not begun: {left} of {self.seeds} seeds. Give the same command with --seed "
+                f"{seed + 1} --seeds {left} for them"
+                + (f" --out {self.out}/seed_{seed + 1}" if left == 1 and self.out else ""),
+                soft_wrap=True,
+                highlight=False,
+            )
 
     def _folder(self, config: TrainConfig) -> Path:
         out = self.out

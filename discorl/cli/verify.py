@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import tyro
 from rich.console import Console
@@ -31,6 +32,11 @@ class VerifyCommand:
     """A rule's .npz, for golden files that do not carry their own; Disco103 by default."""
     json: bool = False
     """Print one JSON document instead of tables."""
+
+    examples: ClassVar = (
+        "discorl verify golden/*.npz",
+        "discorl verify golden/rule.npz --weights disco_103.npz --json",
+    )
 
     def run(self) -> int:
         """Verify, print, and return the exit code."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -76,9 +77,27 @@ def read_cell(folder: Path, cell: Cell) -> CellResult | None:
         return None
     values = read_json(path)
     try:
-        return CellResult(**values)
-    except TypeError as error:
+        result = CellResult(**values)
+        _check(result, cell)
+    except (TypeError, ValueError) as error:
         raise DiscorlError(f"{path} is no result of a cell: delete it and resume") from error
+    return result
+
+
+def _check(result: CellResult, cell: Cell) -> None:
+    """Raise TypeError or ValueError unless everything is of its kind."""
+    if (result.rule, result.env, result.seed) != (cell.label, cell.config.env, cell.config.seed):
+        raise ValueError("the result of another cell")
+    counts = (result.steps, result.env_steps, result.episodes)
+    if not all(type(count) is int for count in counts) or result.steps < 1:
+        raise ValueError("counts that are none")
+    if not math.isfinite(result.final_return) or not math.isfinite(result.seconds):
+        raise ValueError("numbers that are none")
+    if not result.curve or not isinstance(result.config, dict):
+        raise ValueError("no curve or no configuration")
+    for step, value in result.curve:
+        if not math.isfinite(step) or not math.isfinite(value):
+            raise ValueError("a curve that is none")
 
 
 def _path(folder: Path, cell: Cell) -> Path:

@@ -24,7 +24,7 @@ def plot_learning(summary: Summary, path: Path) -> None:
     figure, grid = plt.subplots(
         rows,
         columns,
-        figsize=(max(3.2 * columns, 5), 2.6 * rows + 0.2 * len(summary.config.rules) + 0.2),
+        figsize=(max(3.2 * columns, 5), 2.6 * rows + 0.2 * len(summary.config.rules) + 0.4),
         layout="constrained",
         squeeze=False,
     )
@@ -33,9 +33,9 @@ def plot_learning(summary: Summary, path: Path) -> None:
     for axes in grid.flat[len(envs) :]:
         axes.set_visible(False)
     lines = [plt.Line2D([], [], color=_colour(i)) for i in range(len(summary.config.rules))]
-    figure.legend(
-        lines, summary.config.rules, loc="outside lower center", frameon=False, fontsize="small"
-    )
+    lines.append(plt.Line2D([], [], color="grey", linestyle=":"))
+    labels = [*summary.config.rules, "scores of 0 (random play) and 1"]
+    figure.legend(lines, labels, loc="outside lower center", frameon=False, fontsize="small")
     save_figure(figure, path)
 
 
@@ -51,6 +51,10 @@ def plot_scores(summary: Summary, path: Path) -> None:
             axes.barh(index, estimate.value, xerr=spread, color=_colour(index), capsize=4)
     axes.set_yticks(range(len(rules)), rules)
     axes.invert_yaxis()
+    envs = summary.config.envs
+    axes.set_title(
+        envs[0] if len(envs) == 1 else f"{len(envs)} environments together", fontsize="medium"
+    )
     axes.set_xlabel("interquartile mean of scores, 95% interval")
     axes.grid(axis="x", alpha=0.3)
     save_figure(figure, path)
@@ -77,7 +81,7 @@ def _plot_group(axes: Any, group: Group, colour: str) -> None:
     start = max(steps[0] for steps, _ in curves)
     values = np.stack([returns[steps >= start] for steps, returns in curves])
     grid = curves[0][0][curves[0][0] >= start]
-    axes.plot(grid, values.mean(axis=0), color=colour)
+    axes.plot(grid, values.mean(axis=0), color=colour, alpha=0.8)
     axes.fill_between(grid, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.2)
 
 

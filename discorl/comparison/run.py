@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -71,12 +72,20 @@ class ComparisonInterrupted(Interrupted):
 class ComparisonObserver(Protocol):
     """Shows a comparison to a person."""
 
+    def preparing(self, what: str) -> None:
+        """Something takes a while before the work begins."""
+        ...
+
     def start(self, title: str, cells: int, done: int) -> None:
         """The work begins, or resumes."""
         ...
 
     def finished(self, cell: Cell, outcome: CellResult | Failure) -> None:
         """One more cell has finished."""
+        ...
+
+    def waiting(self) -> None:
+        """A moment has passed; told several times a second while cells run."""
         ...
 
 
@@ -146,6 +155,9 @@ def _compare(
         raise DiscorlError("--jobs: expected at least 1")
     known = (folder / CONFIG_FILE).exists()
     with writing_to(folder) if known else new_folder(folder):
+        if observer and not known:
+            count = f"{len(config.envs)} environment{'s' if len(config.envs) > 1 else ''}"
+            observer.preparing(f"measuring random play in {count}")
         anchors = _anchors(config, folder, jobs)
         if not known:
             _write_beginnings(anchors, rules, folder)
@@ -172,8 +184,13 @@ def _run_cells(
     missing = [cell for cell, result in stored if result is None]
     failed = []
     if observer:
-        observer.start(f"{len(cells)} runs, {jobs} at once -> {folder}", len(cells), len(results))
-    with stop_signals() as stop, closing(run_in_workers(run_cell, missing, jobs, stop)) as work:
+        count = f"{len(cells)} run{'s' if len(cells) > 1 else ''}"
+        observer.start(f"{count}, {jobs} at once -> {folder}", len(cells), len(results))
+    tick = observer.waiting if observer else None
+    with (
+        stop_signals() as stop,
+        closing(run_in_workers(run_cell, missing, jobs, stop, tick)) as work,
+    ):
         for cell, outcome in work:
             if isinstance(outcome, Failure):
                 failed.append((cell, outcome))
@@ -219,8 +236,13 @@ def _anchors(config: CompareConfig, folder: Path, jobs: int) -> dict[str, Anchor
     if (folder / CONFIG_FILE).exists():
         stored = read_json(folder / ENVIRONMENTS_FILE)
         try:
-            return {env: Anchors(**stored[env]) for env in config.envs}
-        except (KeyError, TypeError) as error:
+            anchors = {env: Anchors(**stored[env]) for env in config.envs}
+            for anchor in anchors.values():
+                returns = (anchor.random_return, anchor.optimal_return)
+                if not all(value is None or math.isfinite(value) for value in returns):
+                    raise ValueError("a return that is no number")
+            return anchors
+        except (KeyError, TypeError, ValueError) as error:
             raise DiscorlError(f"{folder / ENVIRONMENTS_FILE} is damaged: {error!r}") from error
     anchors = _measure_anchors(config, jobs)
     for env, anchor in anchors.items():

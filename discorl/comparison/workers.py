@@ -44,7 +44,11 @@ class _Worker(Generic[Task]):
 
 
 def run_in_workers(
-    function: Callable[[Task], Any], tasks: Sequence[Task], jobs: int, stop: list[int]
+    function: Callable[[Task], Any],
+    tasks: Sequence[Task],
+    jobs: int,
+    stop: list[int],
+    tick: Callable[[], None] | None = None,
 ) -> Generator[tuple[Task, Any], None, None]:
     """Call the function on every task; yield each with its result, or Failure, as it arrives.
 
@@ -52,6 +56,7 @@ def run_in_workers(
       function: importable by name, so that new processes find it; so must be what tasks refer to.
       jobs: how many processes work at once.
       stop: ends the work, including unfinished calls, once it is not empty.
+      tick: called several times a second.
     """
     waiting = list(reversed(tasks))
     workers: list[_Worker[Task]] = []
@@ -59,6 +64,8 @@ def run_in_workers(
         while (waiting or workers) and not stop:
             while waiting and len(workers) < jobs:
                 workers.append(_start(function, waiting.pop()))
+            if tick is not None:
+                tick()
             ready = wait([w.pipe for w in workers], _SECONDS_BETWEEN_LOOKS)
             for worker in [w for w in workers if w.pipe in ready]:
                 task = worker.task

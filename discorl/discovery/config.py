@@ -19,6 +19,7 @@ from discorl.settings import (
     FlatView,
     Positive,
     Range,
+    Seed,
     Sizes,
     change,
     check_fields,
@@ -70,7 +71,7 @@ class DiscoverConfig(FlatView):
     """The rule to start from: random, a name from `discorl rules list`, or a rule file."""
     meta_steps: Count = 800
     """Updates of the rule."""
-    seed: int = 0
+    seed: Seed = 0
     """Fixes every random choice of the run."""
 
     agents: Count = 2

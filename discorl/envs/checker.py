@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
@@ -21,6 +23,8 @@ _COPIES = 4
 _STEPS = 500
 _REPEATED = 50
 """Steps that are played twice, to see whether a seed fixes them."""
+_SECONDS = 4.0
+"""Slow environments are played for so long, and no longer."""
 _SLOW = 1e-3
 """Seconds a copy's step may take before processes of their own are worth it."""
 _LARGE = 10.0
@@ -36,24 +40,37 @@ class Finding:
 
 
 def check_environment(
-    env: AnyEnvironment, config: EnvironmentConfig | None = None
+    env: AnyEnvironment,
+    config: EnvironmentConfig | None = None,
+    tell: Callable[[Finding], None] | None = None,
 ) -> list[Finding]:
-    """Play random actions in a few copies and say what was found; problems first met end it."""
+    """Play random actions in a few copies and say what was found; problems first met end it.
+
+    Args:
+      tell: called with each finding as soon as it is made: slow environments take a while.
+    """
     findings: list[Finding] = []
+    for finding in _look(env, config):
+        findings.append(finding)
+        if tell is not None:
+            tell(finding)
+    return findings
+
+
+def _look(env: AnyEnvironment, config: EnvironmentConfig | None) -> Iterator[Finding]:
     try:
         source = find_environment(env, config=config)
         with closing(source.make(source.num_envs or _COPIES)) as environment:
-            findings += _spaces(environment)
-            findings += _seeds(environment)
-            findings += _episodes(environment, source.cheap)
+            yield from _spaces(environment)
+            yield from _seeds(environment)
+            yield from _episodes(environment, source.cheap)
     except DiscorlError as error:
-        findings.append(Finding("problem", str(error)))
-    return findings
+        yield Finding("problem", " ".join(str(error).split()))
 
 
 def _spaces(env: Environment) -> list[Finding]:
     entries = ", ".join(
-        f"{name} {_describe(entry)}" for name, entry in spec_entries(env.observation_spec).items()
+        f"{name}: {_describe(entry)}" for name, entry in spec_entries(env.observation_spec).items()
     )
     return [Finding("ok", f"{env.num_actions} actions; {entries}")]
 
@@ -65,7 +82,8 @@ def _describe(spec: ArraySpec) -> str:
 
 def _seeds(env: Environment) -> list[Finding]:
     """The same seed must give the same episodes, another seed others."""
-    first, again, other = (_play(env, seed, _REPEATED) for seed in (0, 0, 1))
+    first = _play(env, 0, _REPEATED, _SECONDS)
+    again, other = (_play(env, seed, len(first) - 1) for seed in (0, 1))
     if not _same(first, again):
         return [
             Finding(
@@ -81,11 +99,12 @@ def _seeds(env: Environment) -> list[Finding]:
 
 def _episodes(env: Environment, cheap: bool) -> list[Finding]:
     started = time.perf_counter()
-    steps = _play(env, 2, _STEPS)
-    seconds = (time.perf_counter() - started) / (_STEPS * env.num_envs)
+    steps = _play(env, 2, _STEPS, _SECONDS)
+    total = (len(steps) - 1) * env.num_envs
+    seconds = (time.perf_counter() - started) / total
     ended = int(sum(step.ended.sum() for step in steps))
     cut = int(sum(s.truncated.sum() for s in steps if s.truncated is not None))
-    findings = [_endings(env, ended, cut), *_scales(steps)]
+    findings = [_endings(env, ended, cut, total), *_scales(steps)]
     speed = f"{1 / max(seconds, 1e-9):,.0f} steps per second in each copy"
     if seconds > _SLOW and not cheap:
         findings.append(Finding("advice", f"{speed}: give each copy a process, --env-workers"))
@@ -94,9 +113,8 @@ def _episodes(env: Environment, cheap: bool) -> list[Finding]:
     return findings
 
 
-def _endings(env: Environment, ended: int, cut: int) -> Finding:
+def _endings(env: Environment, ended: int, cut: int, total: int) -> Finding:
     limit = getattr(env, "max_episode_steps", None)
-    total = _STEPS * env.num_envs
     if ended:
         return Finding(
             "ok", f"{ended} episodes ended in {total:,} random steps, {cut} of them cut off"
@@ -112,7 +130,7 @@ def _endings(env: Environment, ended: int, cut: int) -> Finding:
 
 def _scales(steps: list[TimeStep]) -> list[Finding]:
     findings = []
-    rewards = torch.stack([step.reward for step in steps]).double()
+    rewards = torch.stack([step.reward for step in steps[1:]]).double()
     if not rewards.any():
         findings.append(
             Finding("advice", "random play earned no reward at all: they will be hard to find")
@@ -135,8 +153,9 @@ def _scales(steps: list[TimeStep]) -> list[Finding]:
 
 
 @torch.no_grad()
-def _play(env: Environment, seed: int, count: int) -> list[TimeStep]:
-    """So many steps of random actions, the same for a seed."""
+def _play(env: Environment, seed: int, count: int, seconds: float = math.inf) -> list[TimeStep]:
+    """So many steps of random actions, the same for a seed; fewer when the time is up."""
+    end = time.perf_counter() + seconds
     generator = torch.Generator().manual_seed(seed + 1)
     step = env.reset(seed)
     steps = [step]
@@ -144,6 +163,8 @@ def _play(env: Environment, seed: int, count: int) -> list[TimeStep]:
         actions: Tensor = torch.randint(env.num_actions, (env.num_envs,), generator=generator)
         step = env.step(actions)
         steps.append(step)
+        if time.perf_counter() > end:
+            break
     return steps
 
 

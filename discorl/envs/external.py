@@ -7,7 +7,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -94,7 +95,33 @@ def _make_in_worker(main: int, spec: str, make: Callable[[], Any]) -> Any:
         # signal handlers are inherited, and would keep workers from being ended.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        return _PlaceOfErrors(_make_one(spec, make))
     return _make_one(spec, make)
+
+
+class _PlaceOfErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Errors say where they were raised: their tracebacks stay behind in the worker."""
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        with _place_told():
+            return super().reset(**kwargs)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Act."""
+        with _place_told():
+            return super().step(action)
+
+
+@contextmanager
+def _place_told() -> Iterator[None]:
+    try:
+        yield
+    except DiscorlError:
+        raise
+    except Exception as error:
+        error.args = (f"{error}{where_raised(error)}",)
+        raise
 
 
 def _given(env: CheckedEnv) -> CheckedEnv:

@@ -123,8 +123,8 @@ def make_game(spec: str) -> TensorGame:
     name = resolved.partition(":")[0]
     if _VERSION.search(name):
         raise DiscorlError(
-            f"environment '{spec}': Gymnasium's take no settings here. Write a function that "
-            "makes it, and give module:function"
+            f"environment '{spec}': Gymnasium's take no settings here. Give their arguments by "
+            f"flag: {name} --env-kwargs {resolved.partition(':')[2].replace(',', ' ')}"
         )
     if name not in GAMES:
         raise UnknownNameError("environment", name, GAMES)

@@ -73,19 +73,28 @@ def load_latest(folder: Path) -> Checkpoint | None:
     return None
 
 
-def find_checkpoint(folder: Path, step: str) -> Path:
+def find_checkpoint(folder: Path, step: str | int) -> Path:
     """The checkpoint of a step, by its number."""
-    known = {str(int(p.name.removeprefix(_PREFIX))): p for p in list_checkpoints(folder)}
-    if step not in known:
+    known = {int(number): path for path in list_checkpoints(folder) if (number := _number(path))}
+    text = str(step).removeprefix(_PREFIX)
+    if not text.isdecimal() or int(text) not in known:
+        steps = ", ".join(map(str, known)) or "none"
         raise DiscorlError(
-            f"{folder.parent} has no checkpoint of step {step}: it has {', '.join(known) or 'none'}"
+            f"{folder.parent} has no checkpoint of step {step}: it has {steps}. Give one of them, "
+            "or newest, or best"
         )
-    return known[step]
+    return known[int(text)]
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """Checkpoint folders, oldest first."""
-    return sorted(p for p in folder.glob(f"{_PREFIX}*") if p.is_dir())
+    return sorted(p for p in folder.glob(f"{_PREFIX}*") if p.is_dir() and _number(p))
+
+
+def _number(path: Path) -> str:
+    """The step in a checkpoint's name; empty if the folder is none."""
+    number = path.name.removeprefix(_PREFIX)
+    return number if number.isdecimal() else ""
 
 
 def _fill(folder: Path, checkpoint: Checkpoint) -> None:
@@ -115,6 +124,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     meta = read_json(path / _META)
     try:
         step, sha256, values = meta["step"], meta["sha256"], meta["values"]
+        if type(step) is not int or not isinstance(values, dict):
+            raise TypeError(f"{_META} holds other kinds of values")
         intact = _digest(path / _STATE) == sha256
     except (OSError, KeyError, TypeError) as error:
         raise DiscorlError(f"checkpoint {path} is damaged: {error!r}") from error

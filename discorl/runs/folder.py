@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -33,6 +34,13 @@ KINDS: dict[Kind, str] = {
     "compare": "a comparison",
 }
 """Command -> what the folder it makes is called."""
+_FITTING: dict[Kind, str] = {
+    "train": "use discorl resume, evaluate or plot with it",
+    "discover": "use discorl resume or plot with it, or train with its rule: discorl train catch "
+    "--rule {}/best_rule.safetensors",
+    "compare": "use discorl resume or plot with it; its results are in {}/table.md",
+}
+"""Command -> what can be done with the folder it makes."""
 _SHOWN = 5
 _claimed: set[Path] = set()
 """Folders this process writes to: the system's lock does not keep a process from itself."""
@@ -95,7 +103,7 @@ def writing_to(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        if not _lock(handle):
+        if not _lock(handle) or not _is_still(handle, path):
             raise DiscorlError(f"{folder} is being written to by {_holder(path)}")
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         text = f"process {os.getpid()} on {socket.gethostname()} since {now}"
@@ -122,6 +130,24 @@ def _lock(handle: int) -> bool:
     return True
 
 
+def _is_still(handle: int, path: Path) -> bool:
+    """Whether the file that was locked is the one in the folder: one that gave up removed it."""
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(handle), path.stat())
+    return False
+
+
+def discard(folder: Path) -> None:
+    """Remove what a run wrote that never began, from a folder that was its own; the lock stays."""
+    for path in folder.iterdir():
+        if path.name == LOCK_FILE:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def _holder(path: Path) -> str:
     with suppress(OSError, UnicodeDecodeError):
         return path.read_text()[:200].strip() or "another process"
@@ -130,10 +156,26 @@ def _holder(path: Path) -> str:
 
 def run_kind(folder: Path) -> Kind:
     """Which command made the run in a folder."""
-    settings = read_settings(folder)
+    return _kind_of(read_settings(folder))
+
+
+def _kind_of(settings: dict[str, Any]) -> Kind:
     if "meta_steps" in settings:
         return "discover"
     return "compare" if "rules" in settings else "train"
+
+
+def read_settings_file(path: Path, kind: Kind) -> dict[str, Any]:
+    """The settings in a file, if they are of this kind of run; DiscorlError if not."""
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise DiscorlError(f"{path}: expected an object of settings")
+    if (found := _kind_of(values)) != kind:
+        raise DiscorlError(
+            f"{path}: these are settings of {KINDS[found]}, not of {KINDS[kind]}: use discorl "
+            f"{found}"
+        )
+    return values
 
 
 def require_kind(folder: Path, kind: Kind) -> None:
@@ -141,15 +183,21 @@ def require_kind(folder: Path, kind: Kind) -> None:
     found = run_kind(folder)
     if found != kind:
         raise DiscorlError(
-            f"{folder} holds {KINDS[found]}, not {KINDS[kind]}: `discorl resume` and `discorl "
-            "plot` work on any kind"
+            f"{folder} holds {KINDS[found]}, not {KINDS[kind]}: {_FITTING[found].format(folder)}"
         )
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """The plain values of a run's configuration."""
-    if not (folder / CONFIG_FILE).exists():
-        raise DiscorlError(f"{folder} holds no run: there is no {CONFIG_FILE}")
+    try:
+        (folder / CONFIG_FILE).stat()
+    except FileNotFoundError:
+        missing = f"no {CONFIG_FILE} in it" if folder.exists() else "no such folder"
+        raise DiscorlError(f"{folder} holds no run: there is {missing}") from None
+    except NotADirectoryError:
+        raise DiscorlError(f"{folder} holds no run: it is a file, not a folder") from None
+    except OSError as error:
+        raise DiscorlError(f"{folder} holds no run: {error.strerror}") from error
     values = read_json(folder / CONFIG_FILE)
     if not isinstance(values, dict):
         raise DiscorlError(f"{folder / CONFIG_FILE}: expected an object of settings")

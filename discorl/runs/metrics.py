@@ -51,22 +51,27 @@ class MetricsWriter:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """All records of a run, oldest first; a last line cut short by a kill is left out."""
+    """All records of a run, oldest first; a last line cut short by a kill is left out.
+
+    Raises DiscorlError for damage anywhere else: resuming would lose what follows it.
+    """
     path = folder / METRICS_FILE
     if not path.exists():
         return []
     records: list[dict[str, Any]] = []
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text().rstrip("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DiscorlError(f"{path} cannot be read: {error}") from error
-    for line in lines:
+    for number, line in enumerate(lines, start=1):
         try:
             record = json.loads(line)
-        except ValueError:
-            break
-        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
-            raise DiscorlError(f"{path}: line {len(records) + 1} is not a record of metrics")
+        except (ValueError, RecursionError):
+            if number == len(lines):
+                break
+            record = None
+        if not isinstance(record, dict) or type(record.get("step")) is not int:
+            raise DiscorlError(f"{path}: line {number} is not a record of metrics: take it out")
         records.append(record)
     return records
 

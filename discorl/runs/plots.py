@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -50,23 +51,34 @@ class Curve:
     """[n]."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Runs with the same environment, rule and settings are seeds of one experiment."""
+    counts: str = "training steps"
+    """What its steps are."""
 
 
 def read_curve(folder: Path, metric: str = EPISODE_RETURN) -> Curve:
     """The curve of a run folder."""
     config = read_settings(folder)
-    records = [r for r in read_metrics(folder) if isinstance(r.get(metric), int | float)]
+    records = [r for r in read_metrics(folder) if is_number(r.get(metric))]
     if not records:
         raise DiscorlError(f"{folder} has no metric '{metric}' yet")
     x = {
         axis: np.array([record[name] for record in records], dtype=float)
         for axis, (name, _) in _AXES.items()
-        if all(name in record for record in records)
+        if all(is_number(record.get(name)) for record in records)
     }
     values = np.array([record[metric] for record in records], dtype=float)
     settings = {k: v for k, v in config.items() if k not in {*_HOUSEKEEPING, "env", "rule"}}
-    env, rule = config.get("env", folder.name), config.get("rule", config.get("init", "?"))
+    if "meta_steps" in config:
+        envs, start = config.get("envs"), config.get("init", "?")
+        env = ", ".join(map(str, envs)) if isinstance(envs, list) else folder.name
+        return Curve(env, f"discovered from {start}", x, values, settings, counts="meta-steps")
+    env, rule = config.get("env", folder.name), config.get("rule", "?")
     return Curve(str(env), str(rule), x, values, settings)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value from a file is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def plot_curves(
@@ -82,14 +94,16 @@ def plot_curves(
     for curve in curves:
         if axis not in curve.x:
             raise DiscorlError(f"--x {axis}: the run on {curve.env} has no record of it")
+    counts = curves[0].counts if axis == "steps" else _AXES[axis][1]
     plt = pyplot()
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     styles = cycle((colour, line) for line in _LINES for colour in COLOURS)
     for (label, group), (colour, line) in zip(_experiments(curves).items(), styles, strict=False):
         _plot_group(axes, label, group, axis, colour, line)
     envs = list(dict.fromkeys(curve.env for curve in curves))
-    axes.set_title(envs[0] if len(envs) == 1 else f"{len(envs)} environments", fontsize="medium")
-    axes.set_xlabel(_AXES[axis][1])
+    title = envs[0] if len(envs) == 1 else f"{len(envs)} environments"
+    axes.set_title(textwrap.shorten(title, _WIDTH, placeholder=" ..."), fontsize="medium")
+    axes.set_xlabel(counts)
     axes.set_ylabel(metric.rpartition("/")[2].replace("_", " "))
     axes.margins(x=0.02)
     axes.grid(alpha=0.3)
@@ -122,7 +136,7 @@ def save_figure(figure: Any, path: Path, dpi: int = 140) -> None:
 def _choose_axis(curves: list[Curve]) -> Axis:
     if not all("env_steps" in curve.x for curve in curves):
         return "steps"
-    rates = {round(curve.x["env_steps"][-1] / curve.x["steps"][-1], 6) for curve in curves}
+    rates = {round(c.x["env_steps"][-1] / max(c.x["steps"][-1], 1), 6) for c in curves}
     return "env_steps" if len(rates) > 1 else "steps"
 
 

@@ -9,7 +9,7 @@ from discorl.envs.registry import is_external
 from discorl.library.catalogue import DEFAULT_RULE
 from discorl.life.config import LifeConfig
 from discorl.runs.config import RunConfig
-from discorl.settings import Count, FlatView, change, check_fields, flag, flat_settings
+from discorl.settings import Count, FlatView, Seed, change, check_fields, flag, flat_settings
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class TrainConfig(FlatView):
     steps: Count = 1000
     """Training steps: each is one rollout and, once a batch is stored, an update (or
     --replay-ratio of them)."""
-    seed: int = 0
+    seed: Seed = 0
     """Fixes every random choice of the run."""
     life: LifeConfig = field(default_factory=LifeConfig)
     eval_episodes: Count = 100
@@ -70,6 +70,16 @@ class TrainConfig(FlatView):
         return change(cls(), values, "training setting")
 
 
+_OF_GYMNASIUM = (
+    "env_workers",
+    "env_timeout",
+    "env_kwargs",
+    "env_wrappers",
+    "discretize_actions",
+)
+"""Settings of environments that Gymnasium makes."""
+
+
 def unused_settings(config: TrainConfig) -> list[str]:
     """Warnings of settings that were changed and have no effect in this run."""
     network, environment = config.life.network, config.life.environment
@@ -89,7 +99,13 @@ def unused_settings(config: TrainConfig) -> list[str]:
             not is_external(config.env),
             "the environment is one of discorl's own games",
             environment,
-            ("env_workers", "env_timeout", "discretize_actions"),
+            _OF_GYMNASIUM,
+        ),
+        (
+            config.env.startswith(("minatar/", "ALE/")),
+            "discorl makes these games itself",
+            environment,
+            _OF_GYMNASIUM,
         ),
         (replay.replay_fraction == 0, "--replay-fraction is 0", replay, ("replay_capacity",)),
         (

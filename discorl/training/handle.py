@@ -25,6 +25,7 @@ from discorl.runs.folder import CHECKPOINTS, CURVE_FILE
 from discorl.runs.handle import RunFolder
 from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
 from discorl.runs.session import Callback
+from discorl.settings import Count, Seed, check_value
 from discorl.training.agent import (
     AGENT_FILE,
     BEST_AGENT_FILE,
@@ -103,7 +104,9 @@ class Run(RunFolder):
         """The agent that did best in the run's own evaluations, which `eval_every` asks for."""
         return self.load_agent("best")
 
-    def load_agent(self, checkpoint: str = "newest", device: str | None = None) -> TrainedAgent:
+    def load_agent(
+        self, checkpoint: str | int = "newest", device: str | None = None
+    ) -> TrainedAgent:
         """One of the run's agents.
 
         Args:
@@ -129,7 +132,7 @@ class Run(RunFolder):
         episodes: int | None = None,
         deterministic: bool = False,
         *,
-        checkpoint: str = "newest",
+        checkpoint: str | int = "newest",
         seed: int | None = None,
         device: str | None = None,
         max_steps: int | None = None,
@@ -146,6 +149,9 @@ class Run(RunFolder):
           watch: called after each step with the number of finished episodes and the total; True
             ends the evaluation.
         """
+        episodes = check_value("episodes", Count | None, episodes)
+        seed = check_value("seed", Seed | None, seed)
+        max_steps = check_value("max_steps", Count | None, max_steps)
         config, agent = self.config, self.load_agent(checkpoint, device)
         source = self._given().source or find_environment(
             config.env, agent.device, config.life.environment

@@ -33,6 +33,7 @@ from discorl.runs.folder import (
     CURVE_FILE,
     RESULT_FILE,
     RULE_FILE,
+    discard,
     new_folder,
     read_settings,
     require_kind,
@@ -87,7 +88,12 @@ def start_run(
                 save_rule(rule, folder / RULE_FILE)
             # Last, because it says that all else is there.
             write_json(folder / CONFIG_FILE, config.to_json())
-            return _Run(trainer, folder, observer or Observer(), callbacks).run()
+            try:
+                return _Run(trainer, folder, observer or Observer(), callbacks).run()
+            except DiscorlError:
+                if not trainer.step:  # There is nothing to resume, and the name may be used again.
+                    discard(folder)
+                raise
 
 
 def resume_run(

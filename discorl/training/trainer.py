@@ -184,6 +184,9 @@ class Trainer:
                 (step, dict(zip(names, torch.tensor(row, device=self.device), strict=True)))
                 for step, names, row in values["unlogged"]
             ]
-        except (KeyError, ValueError) as error:
-            raise DiscorlError(f"the checkpoint does not fit this run: {error}") from error
+        except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+            raise DiscorlError(
+                f"the checkpoint of step {checkpoint.step} does not fit this run: "
+                f"{type(error).__name__}: {error}"
+            ) from error
         self.step = checkpoint.step

@@ -170,9 +170,7 @@ def test_a_signal_in_an_evaluation_on_the_way_loses_no_record(monkeypatch):
 def test_whole_numbers_in_any_spelling(capsys):
     assert run(*CATCH, "--steps", "1e1", "--out", "a") == 0
     assert discorl.load_run("a")["steps"] == 10
-    with pytest.raises(SystemExit):
-        run(*CATCH, "--steps", "1.5", "--out", "b")
-    assert "whole number" in capsys.readouterr().err
+    assert "whole number" in error_of(capsys, *CATCH, "--steps", "1.5", "--out", "b")
 
 
 def test_a_budget_in_environment_steps(capsys):
@@ -276,7 +274,7 @@ def test_every_command_knows_what_kind_of_run_it_is_given(capsys):
         assert Path(f"{folder}.png").exists()
         assert run("resume", folder, "--steps", 2) == 0
     assert "cannot be drawn in one picture" in error_of(capsys, "plot", "d", "t")
-    assert "--x seconds: the run on d" in error_of(
+    assert "--x seconds: the run on catch" in error_of(
         capsys, "plot", "d", "--metric", "meta/meta_loss", "--x", "seconds"
     )
 

@@ -217,7 +217,7 @@ def test_without_a_folder_a_new_one_is_made_under_runs(inside, tmp_path, monkeyp
         (["trian"], ["unknown command 'trian'", "Did you mean train?"]),
         (["evaluate", "/nowhere/run"], ["/nowhere/run holds no run"]),
         (["train", "--resume", "/nowhere/run"], ["/nowhere/run holds no run"]),
-        (["plot", "/nowhere/run"], ["/nowhere/run holds no run", "config.json"]),
+        (["plot", "/nowhere/run"], ["/nowhere/run holds no run", "no such folder"]),
     ],
 )
 def test_mistakes_are_explained_in_a_line(inside, tmp_path, monkeypatch, arguments, words):

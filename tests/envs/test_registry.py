@@ -31,7 +31,7 @@ def test_settings_after_a_colon(spec, shape):
         ("cathc", ["unknown environment 'cathc'", "Did you mean catch?"]),
         ("zzz", ["unknown environment 'zzz'", "Known: ", "catch"]),
         ("", ["unknown environment ''"]),
-        ("FrozenLake-v1:is_slippery=False", ["take no settings", "module:function"]),
+        ("FrozenLake-v1:is_slippery=False", ["take no settings", "--env-kwargs is_slippery=False"]),
         ("catch:row=5", ["unknown setting of environment catch: 'row'", "Did you mean rows?"]),
         ("catch:rows=x", ["rows=x: expected a whole number"]),
         ("catch:rows=", ["rows=?: expected a whole number"]),
