@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 
 from discorl.library.catalogue import RULES, StoredRule, cache_folders
@@ -23,6 +25,15 @@ settings.load_profile("discorl")
 _WEIGHTS = Path(__file__).parents[2] / "shared" / "weights"
 # Read at import: tests point the cache elsewhere.
 _FOLDERS = [_WEIGHTS, *cache_folders()]
+
+
+@pytest.fixture(autouse=True)
+def _process_as_it_was() -> Iterator[None]:
+    """Commands tune the process that they run in; the next test is to find it untuned."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(False)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-import torch
 
 from discorl.cli.__main__ import main
 from discorl.comparison.config import CompareConfig
@@ -97,7 +96,6 @@ def test_commands_run_it_again(
     # When it is typed
     monkeypatch.chdir(tmp_path)
     assert main([*command.split()[1:], "--out", "run", "--eval-episodes", "1"]) == 0
-    torch.set_flush_denormal(False)  # Which the command sets for its process.
     # Then the result is the same
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["episode_return"] == pytest.approx(task.entrants[name].runs[0].final_return)

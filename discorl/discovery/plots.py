@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,8 @@ def read_evaluations(folder: Path) -> list[dict[str, Any]]:
     entries = read_json(path)
     try:
         for entry in entries:
-            if type(entry["meta_step"]) is not int or not math.isfinite(entry["score"]):
+            # A score is no number where no episode ended.
+            if type(entry["meta_step"]) is not int or not isinstance(entry["score"], float | int):
                 raise ValueError(f"meta-step {entry['meta_step']}, score {entry['score']}")
             for agent in entry["agents"]:
                 np.array(agent["curve"], dtype=float).reshape(-1, 2)

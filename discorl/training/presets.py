@@ -130,7 +130,6 @@ _ACTOR_CRITIC_FED: Settings = {
 _PIXELS: Settings = {
     **_SMALL_NETWORK,
     "layer_norm": True,
-    "bfloat16": True,
     "torso": (256,),
     "channels": (16, 32, 32),
     "num_envs": 16,

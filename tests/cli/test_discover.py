@@ -127,7 +127,6 @@ def whole(tmp_path_factory):
 def inside(monkeypatch, capsys):
     """Run a command in this process, with one thread as in the others."""
     monkeypatch.setenv("COLUMNS", "200")
-    threads = torch.get_num_threads()
     torch.set_num_threads(1)
 
     def call(*arguments):
@@ -138,9 +137,7 @@ def inside(monkeypatch, capsys):
         out, err = capsys.readouterr()
         return code, out, err
 
-    yield call
-    torch.set_num_threads(threads)
-    torch.set_flush_denormal(False)
+    return call
 
 
 def test_a_run_prints_json_and_nothing_else_on_standard_output(whole):

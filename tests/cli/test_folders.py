@@ -138,7 +138,7 @@ def test_a_run_is_not_cut_short_by_resuming_it(copied, capsys):
     ("settings", "words"),
     [
         ({"steps": 20000 / 512}, "--steps: expected a whole number, got 39.0625"),
-        ({"learning_rate_schedule": "linear"}, "--learning-rate-schedule: expected one of"),
+        ({"learning_rate_schedule": "steep"}, "--learning-rate-schedule: expected one of"),
         ({"seed": 2**70}, "--seed: expected a number from"),
         ({"seed": np.float32(3.5)}, "--seed: expected a whole number"),
         ({"num_envs": 8.5}, "--num-envs: expected a whole number"),
@@ -191,9 +191,9 @@ def test_a_run_that_never_began_leaves_no_folder(tmp_path, monkeypatch, capsys):
     [
         ("config.json", b"[]", "expected an object of settings"),
         ("metrics.jsonl", b"\xff\xfe{}\n", "cannot be read"),
-        ("metrics.jsonl", b"3\n", "line 1 is no record of metrics"),
-        ("metrics.jsonl", b'{"step": 1}\n{"st\n{"step": 3}\n', "line 2 is no record of metrics"),
-        ("metrics.jsonl", b'{"step": true}\n', "line 1 is no record of metrics"),
+        ("metrics.jsonl", b"3\n", "line 1 is not a record of metrics"),
+        ("metrics.jsonl", b'{"step": 1}\n{"st\n{"step": 3}\n', "line 2 is not a record of metrics"),
+        ("metrics.jsonl", b'{"step": true}\n', "line 1 is not a record of metrics"),
         ("config.json", None, '"seed": null'),
     ],
 )
