@@ -144,8 +144,11 @@ class Discoverer:
                     self.adam_of[member.index] = unflatten(self.adam, adam)
                 member.load_state_dict(tensors)
             self.skipped = int(checkpoint.values["skipped"])
-        except (KeyError, ValueError) as error:
-            raise DiscorlError(f"the checkpoint does not fit this run: {error}") from error
+        except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+            raise DiscorlError(
+                f"the checkpoint of meta-step {checkpoint.step} does not fit this run: "
+                f"{type(error).__name__}: {error}"
+            ) from error
         self.step = checkpoint.step
 
     def _contribution(

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 from dataclasses import replace
 
@@ -323,6 +324,17 @@ def test_a_cut_last_line_of_metrics_is_dropped(whole, tmp_path):
     path.write_text(path.read_text() + '{"step": 4, "meta/me')
     resume_discovery(folder)
     assert_same_end(whole[0], folder)
+
+
+def test_a_checkpoint_whose_values_are_damaged_is_said(whole, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole[0], folder)
+    for path in folder.glob("checkpoints/*/meta.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"values": {"skipped": None}}))
+    before = (folder / "metrics.jsonl").read_bytes()
+    with pytest.raises(DiscorlError, match="does not fit this run"):
+        resume_discovery(folder)
+    assert (folder / "metrics.jsonl").read_bytes() == before
 
 
 @pytest.mark.parametrize("damage", ["flip", "meta"])
