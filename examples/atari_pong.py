@@ -7,7 +7,7 @@ Shows a run on disk with checkpoints: stop the first command with Ctrl-C, or kil
 second one resumes from the newest checkpoint. Needs `pip install '.[atari]'`. Disco103 must
 have been fetched once: `discorl rules fetch disco103`; `--rule sprout` works offline.
 
-Measured with the preset of version 0.1: after 480,000 environment steps the last 100 games return
+Measured: with the preset of version 0.1, after 480,000 environment steps the last 100 games return
 -20.9, as random play does. Pong has not been learned yet (docs/results.md).
 """
 

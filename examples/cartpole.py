@@ -6,7 +6,7 @@ Shows `make_config`, which chooses the settings for environment and rule, and `T
 training loop one step at a time. Disco103 must have been fetched once: `discorl rules fetch
 disco103`; `--rule sprout` works offline.
 
-Measured with the preset of version 0.1: after 512,000 environment steps seeds 0, 1 and 2 return
+Measured: with the preset of version 0.1, after 512,000 environment steps seeds 0, 1 and 2 return
 499.8, 498.5 and 499.6 of 500 greedily and 499.7, 496.8 and 499.6 sampled, 100 episodes each.
 docs/zoo.md has the present one, which takes 200,000 steps.
 """

@@ -7,7 +7,7 @@ Shows an environment from an extra (`pip install '.[minatar]'`), what its preset
 an agent with convolutions. Disco103 must have been fetched once: `discorl rules fetch disco103`;
 `--rule sprout` and `--rule actor_critic` work offline.
 
-Measured with the preset of version 0.1: after 200,064 environment steps the last 100 episodes
+Measured: with the preset of version 0.1, after 200,064 environment steps the last 100 episodes
 return 5.13, 5.91 and 6.83 with seeds 0, 1 and 2; random play 0.30 (docs/results.md).
 """
 
