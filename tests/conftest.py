@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 
 from discorl.library.catalogue import RULES, StoredRule, cache_folders
@@ -23,6 +26,15 @@ settings.load_profile("discorl")
 _WEIGHTS = Path(__file__).parents[2] / "shared" / "weights"
 # Read at import: tests point the cache elsewhere.
 _FOLDERS = [_WEIGHTS, *cache_folders()]
+
+
+@pytest.fixture(autouse=True)
+def same_process() -> Iterator[None]:
+    """Commands tune the process they run in, and show warnings their own way: tests share one."""
+    shown = warnings.showwarning
+    yield
+    warnings.showwarning = shown
+    torch.set_flush_denormal(False)
 
 
 @pytest.fixture(scope="session")
