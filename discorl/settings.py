@@ -23,6 +23,10 @@ from discorl.errors import DiscorlError, UnknownNameError
 Config = TypeVar("Config")
 
 
+_LARGEST = 2**53
+"""Numbers of anything are not larger: beyond it, tensors could not even be counted."""
+
+
 @dataclass(frozen=True)
 class Range:
     """What a number, or each of several, may be."""
@@ -39,19 +43,23 @@ class Range:
             return None
         if self.above:
             return "expected a positive number"
+        if self.high == _LARGEST and any(v > self.high for v in values):
+            return "expected a smaller number"
+        if self.high == _LARGEST:
+            return f"expected at least {self.low:g}"
         if self.high < math.inf:
             return f"expected a number from {self.low:g} to {self.high:g}"
         return f"expected at least {self.low:g}"
 
 
-Count = Annotated[int, Range(1)]
-Seed = Annotated[int, Range(-(2**62), 2**62)]
+Count = Annotated[int, Range(1, _LARGEST)]
+Seed = Annotated[int, Range(-(2**63), 2**63 - 1)]
 """What every generator takes, with room for the seeds that are counted up from it."""
-Natural = Annotated[int, Range(0)]
+Natural = Annotated[int, Range(0, _LARGEST)]
 Positive = Annotated[float, Range(0, above=True)]
 NotNegative = Annotated[float, Range(0)]
 Share = Annotated[float, Range(0, 1)]
-Sizes = Annotated[tuple[int, ...], Range(1)]
+Sizes = Annotated[tuple[int, ...], Range(1, _LARGEST)]
 
 
 class FlatView:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,9 +30,10 @@ _FOLDERS = [_WEIGHTS, *cache_folders()]
 
 @pytest.fixture(autouse=True)
 def _process_as_it_was() -> Iterator[None]:
-    """Commands tune the process that they run in; the next test is to find it untuned."""
-    threads = torch.get_num_threads()
+    """Commands tune the process that they run in, and show warnings their own way."""
+    threads, shown = torch.get_num_threads(), warnings.showwarning
     yield
+    warnings.showwarning = shown
     torch.set_num_threads(threads)
     torch.set_flush_denormal(False)
 

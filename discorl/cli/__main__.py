@@ -40,6 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         console = Console(stderr=True, soft_wrap=True)
         console.print(line, style="red", markup=False, highlight=False)
         return 2
+    except (MemoryError, RuntimeError) as error:
+        if debug or not _is_lack_of_memory(error):
+            raise
+        print(f"error: not enough memory: {_last_line(error)}; try smaller sizes", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -53,6 +58,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         return 2
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    words = ("allocate memory", "size calculation overflowed", "out of memory")
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
+
+
+def _last_line(error: Exception) -> str:
+    """What an allocator says, without the place in its code."""
+    line = (str(error) or type(error).__name__).partition("\n")[0]
+    return line.rpartition("Allocator: ")[2].rstrip(".")
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -241,6 +241,8 @@ def _anchors(config: CompareConfig, folder: Path, jobs: int) -> dict[str, Anchor
                 returns = (anchor.random_return, anchor.optimal_return)
                 if not all(value is None or math.isfinite(value) for value in returns):
                     raise ValueError("a return that is no number")
+                if None not in returns and returns[0] >= returns[1]:
+                    raise ValueError("random play is better than perfect play")
             return anchors
         except (KeyError, TypeError, ValueError) as error:
             raise DiscorlError(f"{folder / ENVIRONMENTS_FILE} is damaged: {error!r}") from error

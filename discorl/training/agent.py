@@ -253,6 +253,18 @@ def read_agent_info(path: Path) -> dict[str, Any]:
     return info if isinstance(info, dict) else {}
 
 
+DAMAGE = (
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    AssertionError,
+    OverflowError,
+)
+"""What making spaces, heads and settings from damaged values may raise."""
+
+
 def read_agent(path: Path, network: nn.Module | None = None) -> TrainedAgent:
     """The agent in a file that `TrainedAgent.save` wrote."""
     try:
@@ -265,7 +277,7 @@ def read_agent(path: Path, network: nn.Module | None = None) -> TrainedAgent:
         info = json.loads(metadata["info"])
     except FileNotFoundError:
         raise DiscorlError(f"{path}: no such file") from None
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (OSError, SafetensorError, *DAMAGE) as error:
         raise DiscorlError(f"{path}: cannot be read as an agent: {error}") from error
     groups = split_groups(tensors)
     return assemble_agent(blueprint, groups["params"], groups.get("moments"), info, network)
@@ -279,12 +291,19 @@ def assemble_agent(
     network: nn.Module | None = None,
 ) -> TrainedAgent:
     """An agent from its parts; raises DiscorlError, saying what does not fit."""
-    agent = blueprint.build(network)
     try:
+        agent = blueprint.build(network)
         template = agent.init(torch.Generator())
         params = unflatten(template, params)
+    except DiscorlError:
+        raise
     except ValueError as error:
         raise DiscorlError(f"the agent's parameters do not fit its network: {error}") from error
+    except (TypeError, KeyError, AttributeError, RuntimeError, OverflowError) as error:
+        line = str(error).partition("\n")[0]
+        raise DiscorlError(
+            f"the agent cannot be built as it is described: {type(error).__name__}: {line}"
+        ) from error
     running = None
     if moments is not None:
         running = RunningMoments()

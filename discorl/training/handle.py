@@ -29,6 +29,7 @@ from discorl.settings import Count, Seed, check_value
 from discorl.training.agent import (
     AGENT_FILE,
     BEST_AGENT_FILE,
+    DAMAGE,
     Blueprint,
     TrainedAgent,
     agent_of,
@@ -200,7 +201,7 @@ def load_agent(path: str | Path, network: nn.Module | None = None) -> TrainedAge
             return agent_of(trainer.life, config, trainer.step)
     try:
         blueprint = Blueprint.from_json(read_json(folder / AGENT_FILE))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except DAMAGE as error:
         raise DiscorlError(f"{folder / AGENT_FILE} is damaged: {error!r}") from error
     groups = split_groups(checkpoint.tensors)
     info = {"env": config.env, "rule": config.rule, "seed": config.seed, "steps": checkpoint.step}

@@ -236,6 +236,25 @@ def test_a_checkpoint_whose_values_are_damaged_is_said(copied, capsys, values):
     assert (copied / "metrics.jsonl").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("network", "torso", ["x"]),
+        ("network", "torso", [10**30]),
+        ("heads", "state", {"logits": [1, "x"]}),
+        ("action_space", "n", 10**30),
+        ("action_space", "n", -3),
+    ],
+)
+def test_an_agent_that_is_described_wrongly_is_said(copied, capsys, part, name, value):
+    path = copied / "agent.json"
+    values = json.loads(path.read_text())
+    assert name in values[part]
+    values[part][name] = value
+    path.write_text(json.dumps(values))
+    assert error_of(capsys, "evaluate", copied)
+
+
 def test_a_cut_last_record_is_left_out(copied):
     whole = read_metrics(copied)
     with (copied / "metrics.jsonl").open("a") as file:

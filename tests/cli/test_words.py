@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import warnings
 
 import pytest
 
@@ -27,6 +26,11 @@ from discorl.runs import display
         ("train CartPole-v1:x=3,y=2", "give their arguments by flag: CartPole-v1 --env-kwargs x=3"),
         ("plot nowhere", "nowhere holds no run: there is no such folder"),
         ("plot " + "x" * 300, "File name too long"),
+        ("train catch --rule actor_critic --torso 99999999999999", "not enough memory: "),
+        (
+            "train catch --torso 1000000000000000000000000000000",
+            "--torso: expected a smaller number",
+        ),
         ("help nope", "unknown command 'nope'"),
     ],
 )
@@ -60,13 +64,6 @@ def test_warnings_take_one_line_without_colours(capsys):
     _show_warning("\x1b[33mWARN: something\nand more\x1b[0m")
     _show_warning("\x1b[31mERROR: Received the following error from Worker-0\x1b[0m")
     assert capsys.readouterr().err == "warning: something\n"
-
-
-@pytest.fixture(autouse=True)
-def same_warnings():
-    shown = warnings.showwarning
-    yield
-    warnings.showwarning = shown
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "rules show", "bench learner"])
@@ -142,6 +139,14 @@ def test_a_comparison_says_what_it_is_doing(tmp_path, capsys, monkeypatch):
     picture = tmp_path / "c.svg"
     assert main(["plot", str(tmp_path / "c"), "--out", str(picture)]) == 0
     assert "<!-- scores of 0 (random play) and 1 -->" in picture.read_text()
+    anchors = tmp_path / "c" / "environments.json"
+    anchors.write_text(
+        anchors.read_text().replace('"random_return": ', '"random_return": 1e9, "x": ')
+    )
+    assert main(["plot", str(tmp_path / "c")]) == 2
+    anchors.write_text(anchors.read_text().replace(', "x": ', ', "random_episodes": '))
+    assert main(["plot", str(tmp_path / "c")]) == 2
+    assert capsys.readouterr().err.count("environments.json is damaged") == 2
     assert main(["plot", str(tmp_path / "c"), "--x", "seconds"]) == 2
     assert "has its own axes: drop --x" in capsys.readouterr().err
 
