@@ -241,17 +241,22 @@ def _anchors(config: CompareConfig, folder: Path, jobs: int) -> dict[str, Anchor
                 returns = (anchor.random_return, anchor.optimal_return)
                 if not all(value is None or math.isfinite(value) for value in returns):
                     raise ValueError("a return that is no number")
-                if None not in returns and returns[0] >= returns[1]:
+                if _nothing_to_learn(anchor):
                     raise ValueError("random play is better than perfect play")
             return anchors
         except (KeyError, TypeError, ValueError) as error:
             raise DiscorlError(f"{folder / ENVIRONMENTS_FILE} is damaged: {error!r}") from error
     anchors = _measure_anchors(config, jobs)
     for env, anchor in anchors.items():
-        random, optimal = anchor.random_return, anchor.optimal_return
-        if random is not None and optimal is not None and optimal <= random:
+        if _nothing_to_learn(anchor):
             raise DiscorlError(f"--envs {env}: random play is perfect play, nothing to compare")
     return anchors
+
+
+def _nothing_to_learn(anchors: Anchors) -> bool:
+    """Whether random play is known to be perfect."""
+    random, optimal = anchors.random_return, anchors.optimal_return
+    return random is not None and optimal is not None and optimal <= random
 
 
 def _measure_anchors(config: CompareConfig, jobs: int) -> dict[str, Anchors]:
