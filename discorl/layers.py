@@ -15,7 +15,19 @@ Params = Mapping[str, Tensor]
 
 def linear(params: Params, name: str, x: Tensor) -> Tensor:
     """[..., in] -> [..., out]."""
-    return torch.nn.functional.linear(x, params[f"{name}.w"].t(), params[f"{name}.b"])
+    return affine(x, params[f"{name}.w"].t(), params[f"{name}.b"])
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """[..., in] -> [..., out], with weights [out, in] as in `nn.Linear`.
+
+    As one product of two matrices: mapped over a stack of agents with weights of their own, it is
+    one product for each agent, where more dimensions would make it one for each step.
+    """
+    if x.dim() <= 2:
+        return torch.nn.functional.linear(x, weight, bias)
+    flat = torch.nn.functional.linear(x.flatten(0, -2), weight, bias)
+    return flat.unflatten(0, x.shape[:-1])
 
 
 def lstm_cell(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ docs/symbols.md has the symbols and their names here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from discorl.optim import AdamState, ClippedAdam, apply_updates, global_norm
 from discorl.outputs import AgentOutputs, TakenOutputs
 from discorl.rollout import Rollout
 from discorl.rules.base import Metrics, UpdateRule
+from discorl.stacking import Each
 from discorl.tree import flatten, tree_map
 
 _MASK_EPS = 1e-8
@@ -47,6 +48,8 @@ class Learner:
     optimiser: ClippedAdam
     learn_first_steps: bool = False
     """Whether an episode's first step counts in the loss; in the published learner it does not."""
+    each: Each = Each()
+    """One agent, or a stack of them that learn at once."""
 
     def init(self, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> LearnerState:
         """A newborn agent."""
@@ -82,9 +85,17 @@ class Learner:
         return update.state, update.metrics
 
     def update(
-        self, state: LearnerState, rollout: Rollout, differentiable: bool = False
+        self,
+        state: LearnerState,
+        rollout: Rollout,
+        differentiable: bool = False,
+        rule_params: Params | None = None,
     ) -> LearnerUpdate:
-        """`step`, with everything it computed on the way."""
+        """`step`, with everything it computed on the way.
+
+        Args:
+          rule_params: to learn by in place of the rule's own; in a stack, each agent's.
+        """
         return learner_update(
             state,
             rollout,
@@ -93,6 +104,8 @@ class Learner:
             self.optimiser,
             differentiable,
             self.learn_first_steps,
+            self.each,
+            rule_params,
         )
 
     def compiled_step(self) -> Callable[[LearnerState, Rollout], tuple[LearnerState, Metrics]]:
@@ -130,29 +143,47 @@ def learner_update(
     optimiser: ClippedAdam,
     differentiable: bool = False,
     learn_first_steps: bool = False,
+    each: Each = Each(),
+    rule_params: Params | None = None,
 ) -> LearnerUpdate:
     """See `Learner.update`."""
     carries = differentiable and any(p.requires_grad for p in state.params.values())
     params = state.params if carries else leaves(state.params)
-    outputs, taken = agent.learn(params, rollout.inputs(), rollout.actions[:-1], carries)
-    targets, rule_state = rule_targets(state, rollout, outputs, rule, agent, differentiable)
+
+    def look(params: Params, rollout: Rollout) -> tuple[AgentOutputs, TakenOutputs]:
+        return agent.learn(params, rollout.inputs(), rollout.actions[:-1], carries)
+
+    def aim(
+        state: LearnerState, rollout: Rollout, outputs: AgentOutputs, own: Params | None
+    ) -> tuple[Any, Any]:
+        by = rule if own is None else replace(rule, params=own)  # type: ignore[type-var]
+        return rule_targets(state, rollout, outputs, by, agent, differentiable)
+
+    def measure(taken: TakenOutputs, targets: Any, rollout: Rollout) -> tuple[Tensor, Metrics]:
+        return masked_loss(taken, targets, rollout, rule, learn_first_steps)
+
+    def move(state: LearnerState, grads: Params, rule_state: Any) -> tuple[LearnerState, Params]:
+        return apply_gradients(state, grads, rule_state, rule, optimiser)
+
+    outputs, taken = each(look)(params, rollout)
+    targets, rule_state = each(aim)(state, rollout, outputs, rule_params)
     if differentiable:
         # First by the heads, then by the parameters: so the targets, which may depend on the
         # parameters too, count as constants in the update, though not beyond it.
         heads = tree_map(_view, taken)
-        loss, metrics = masked_loss(heads, targets, rollout, rule, learn_first_steps)
-        by_heads = vector_jacobian({"loss": loss}, flatten(heads), create_graph=True)
+        loss, metrics = each(measure)(heads, targets, rollout)
+        by_heads = vector_jacobian({"loss": loss.sum()}, flatten(heads), create_graph=True)
         grads = vector_jacobian(flatten(taken), params, by_heads, create_graph=True)
     else:
-        loss, metrics = masked_loss(taken, targets, rollout, rule, learn_first_steps)
-        grads = vector_jacobian({"loss": loss}, params)
+        loss, metrics = each(measure)(taken, targets, rollout)
+        grads = vector_jacobian({"loss": loss.sum()}, params)
     with torch.set_grad_enabled(differentiable):
-        new_state, updates = apply_gradients(state, grads, rule_state, rule, optimiser)
+        new_state, updates = each(move)(state, grads, rule_state)
     with torch.no_grad():
         metrics = metrics | {
             "total_loss": loss.detach(),
-            "global_gradient_norm": global_norm(grads),
-            "global_update_norm": global_norm(updates),
+            "global_gradient_norm": each(global_norm)(grads),
+            "global_update_norm": each(global_norm)(updates),
         }
     return LearnerUpdate(new_state, metrics, targets, outputs, grads)
 

@@ -39,6 +39,12 @@ def stack(trees: Sequence[T], join: Callable[[list[Tensor]], Tensor] = torch.sta
     return joined
 
 
+def refill(template: T, leaves: dict[str, Tensor]) -> T:
+    """A tree like `template` with the tensors of `leaves`, of any shape and type."""
+    filled: T = _rebuild(template, lambda path, _: leaves["/".join(path)], ())
+    return filled
+
+
 def unflatten(template: T, leaves: dict[str, Tensor]) -> T:
     """A tree like `template` with the tensors of `leaves`, which must be the same set.
 

@@ -19,7 +19,7 @@ from discorl.agents.base import Inputs
 from discorl.agents.bodies import make_body
 from discorl.agents.config import NetworkConfig
 from discorl.agents.torsos import Body, Functional, MLPTorso, Redrawable, Remembering
-from discorl.layers import Params, initial_linear, lstm_cell
+from discorl.layers import Params, affine, initial_linear, lstm_cell
 from discorl.observations import Observation, ObservationSpec
 from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
 from discorl.rollout import Memory, Window
@@ -199,12 +199,12 @@ class Network:
         size = len(bias)
         odd = -size % 8
         if not odd or size <= 8:
-            return torch.nn.functional.linear(x, weight, bias)
+            return affine(x, weight, bias)
         # Products whose width is not a multiple of eight, such as 601, take twice as long; and so
         # would every softmax of a result with gaps.
         weight = torch.nn.functional.pad(weight, (0, 0, 0, odd))
         bias = torch.nn.functional.pad(bias, (0, odd))
-        return torch.nn.functional.linear(x, weight, bias)[..., :size].contiguous()
+        return affine(x, weight, bias)[..., :size].contiguous()
 
     def _layers(self) -> dict[str, tuple[int, int, float | None]]:
         """Every layer outside the torso: name -> (in, out, initial deviation)."""
@@ -240,7 +240,7 @@ def _one_step(tensor: Tensor) -> Tensor:
 
 def _linear(params: Params, name: str, x: Tensor) -> Tensor:
     """[..., in] -> [..., out]; weights as in `nn.Linear`, which is fast for odd sizes too."""
-    return torch.nn.functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
+    return affine(x, params[f"{name}.weight"], params[f"{name}.bias"])
 
 
 def _bell(bias: Tensor, largest: float, width: float) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from discorl.layers import Params, initial_linear
+from discorl.layers import Params, affine, initial_linear
 
 
 @runtime_checkable
@@ -93,7 +93,7 @@ class MLPTorso(Torso):
         last = len(self.layers) - 1
         for depth in range(last + 1):
             name = f"layers.{depth}"
-            x = torch.nn.functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
+            x = affine(x, params[f"{name}.weight"], params[f"{name}.bias"])
             if depth < last or self.activate_last:
                 if self.layer_norm:
                     x = torch.nn.functional.layer_norm(x, x.shape[-1:])

@@ -10,7 +10,6 @@ and its gradient with respect to the rule. There are two ways to the same number
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -25,6 +24,7 @@ from discorl.discovery.meta_loss import (
 )
 from discorl.discovery.mixed_mode import mixed_gradient
 from discorl.discovery.value_function import ValueFunction, ValueState
+from discorl.gradients import leaves
 from discorl.learner import Learner, LearnerState
 from discorl.rollout import Rollout
 from discorl.tree import tree_map
@@ -47,7 +47,8 @@ def meta_gradient(
     """The gradient of the meta-loss with respect to the parameters of `learner.rule`.
 
     Args:
-      learner: the agent and the discovered rule that it learns by.
+      learner: the agent and the discovered rule that it learns by; or a stack of agents, whose
+        meta-gradients are returned side by side.
       state: the agent before its updates.
       value_function, value_state: judge the agent; trained along with it.
       train: N rollouts, one for each inner update.
@@ -62,10 +63,13 @@ def meta_gradient(
         raise ValueError("train: expected one or more rollouts")
     if mode == "auto":
         mode = "reverse" if len(train) <= REVERSE_UP_TO else "mixed"
-    rule_params = {name: p.detach().requires_grad_() for name, p in rule.params.items()}
-    differentiable = replace(learner, rule=replace(rule, params=rule_params))  # type: ignore[type-var]
     problem = MetaProblem(
-        differentiable, rule_params, value_function, train, valid, config or MetaLossConfig()
+        learner,
+        leaves(learner.each.copies(rule.params)),
+        value_function,
+        train,
+        valid,
+        config or MetaLossConfig(),
     )
     state = tree_map(torch.Tensor.detach, state)
     compute = _reverse_gradient if mode == "reverse" else mixed_gradient
@@ -76,19 +80,20 @@ def _reverse_gradient(
     problem: MetaProblem, state: LearnerState, value_state: ValueState
 ) -> MetaGradient:
     """By autograd through all updates."""
+    learner = problem.learner
     regulariser = problem.valid.rewards.new_zeros(())
     with torch.enable_grad():
         for rollout in problem.train:
-            update = problem.learner.update(state, rollout, differentiable=True)
+            update = learner.update(state, rollout, True, problem.rule_params)
             logits = update.outputs.logits.detach()
-            value_state = problem.value_function.update(value_state, rollout, logits)
+            value_state = problem.value_function.update(value_state, rollout, logits, learner.each)
             state = update.state
-            regulariser = regulariser + target_regulariser(update.targets, problem.config)
+            regulariser = regulariser + target_regulariser(problem, update.targets)
             metrics = update.metrics
         regulariser = regulariser / len(problem.train)
         loss, meta_metrics = validation_loss(problem, state.params, value_state)
         gradients = torch.autograd.grad(
-            loss + regulariser,
+            (loss + regulariser).sum(),
             list(problem.rule_params.values()),
             allow_unused=True,
             materialize_grads=True,

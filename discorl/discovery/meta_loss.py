@@ -36,12 +36,13 @@ class MetaLossConfig:
 
 @dataclass(frozen=True)
 class MetaProblem:
-    """One agent's N inner updates and the rollout that judges them."""
+    """One agent's N inner updates and the rollout that judges them; or those of a stack of agents,
+    if the learner is one's."""
 
     learner: Learner
-    """Its rule holds `rule_params`."""
     rule_params: dict[str, Tensor]
-    """The parameters to differentiate with respect to, which require gradient."""
+    """The parameters to differentiate with respect to, which require gradient; in a stack, a copy
+    for each agent."""
     value_function: ValueFunction
     train: Sequence[Rollout]
     valid: Rollout
@@ -50,7 +51,7 @@ class MetaProblem:
 
 @dataclass(frozen=True)
 class MetaGradient:
-    """What one agent says about the rule."""
+    """What one agent says about the rule, or each of a stack."""
 
     grads: dict[str, Tensor]
     """By the rule's parameter names."""
@@ -67,7 +68,19 @@ def validation_loss(
     problem: MetaProblem, params: Params, value_state: ValueState
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The meta-loss of an updated agent without the penalty for its targets, and its metrics."""
-    config, valid = problem.config, problem.valid
+
+    def judge(
+        params: Params, value_state: ValueState, valid: Rollout
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        return _validation_loss(problem, params, value_state, valid)
+
+    return problem.learner.each(judge)(params, value_state, problem.valid)
+
+
+def _validation_loss(
+    problem: MetaProblem, params: Params, value_state: ValueState, valid: Rollout
+) -> tuple[Tensor, dict[str, Tensor]]:
+    config = problem.config
     actions = valid.actions[:-1]
     outputs = problem.learner.agent.taken(params, valid.inputs(), actions, only=("z",))
     logits = outputs.logits[:-1]
@@ -95,8 +108,17 @@ def validation_loss(
     return pg_loss + regulariser, metrics
 
 
-def target_regulariser(targets: DiscoTargets, config: MetaLossConfig) -> Tensor:
-    """The penalty for one update's targets: []."""
+def target_regulariser(problem: MetaProblem, targets: DiscoTargets) -> Tensor:
+    """The penalty for one update's targets: [], or [P]."""
+    config = problem.config
+
+    def penalty(targets: DiscoTargets) -> Tensor:
+        return _target_penalty(targets, config)
+
+    return problem.learner.each(penalty)(targets)
+
+
+def _target_penalty(targets: DiscoTargets, config: MetaLossConfig) -> Tensor:
     means = [targets.y.mean(), targets.z.mean(), targets.policy.mean()]
     mean_price = torch.stack([mean.square() for mean in means]).sum()
     kl_price = categorical_kl(targets.target_logits, targets.policy).mean()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +29,8 @@ from discorl.discovery.meta_loss import (
 )
 from discorl.discovery.value_function import ValueState
 from discorl.gradients import leaves, vector_jacobian
-from discorl.learner import LearnerState, apply_gradients, masked_loss, rule_targets
+from discorl.layers import Params
+from discorl.learner import Learner, LearnerState, apply_gradients, masked_loss, rule_targets
 from discorl.rollout import Rollout
 from discorl.rules.disco import DiscoState, DiscoTargets
 from discorl.rules.meta_network import MetaRNNState
@@ -57,12 +59,14 @@ def mixed_gradient(
 ) -> MetaGradient:
     """By one forward-mode derivative for each update, last update first."""
     states, grads = [state], []
+    learner = problem.learner
     regulariser = problem.valid.rewards.new_zeros(())
     for rollout in problem.train:
-        update = problem.learner.update(states[-1], rollout, differentiable=False)
-        value_state = problem.value_function.update(value_state, rollout, update.outputs.logits)
+        update = learner.update(states[-1], rollout, differentiable=False)
+        logits = update.outputs.logits
+        value_state = problem.value_function.update(value_state, rollout, logits, learner.each)
         with torch.no_grad():
-            regulariser += target_regulariser(update.targets, problem.config)
+            regulariser = regulariser + target_regulariser(problem, update.targets)
         states.append(tree_map(torch.Tensor.detach, update.state))
         grads.append(update.grads)
         metrics = update.metrics
@@ -89,7 +93,7 @@ def _final_cotangent(
     params = leaves(state.params)
     with torch.enable_grad():
         loss, metrics = validation_loss(problem, params, value_state)
-        by_params = vector_jacobian({"loss": loss}, params)
+        by_params = vector_jacobian({"loss": loss.sum()}, params)
     zeros = {name: torch.zeros_like(p) for name, p in params.items()}
     rnn = state.rule.rnn
     zero_rnn = (torch.zeros_like(rnn.hidden), torch.zeros_like(rnn.cell))
@@ -110,14 +114,13 @@ def _backward(
     leaf = _leaf_state(state) if by_state else state
     learner = problem.learner
     with torch.enable_grad():
-        outputs = learner.agent.outputs(leaf.params, rollout.inputs(), for_targets=True)
-        targets, rule_state = rule_targets(
-            leaf, rollout, outputs, learner.rule, learner.agent, differentiable=True
+        targets, rule_state = learner.each(partial(_targets, learner))(
+            leaf, rollout, problem.rule_params
         )
         hessian, by_targets = _through_gradient(
             problem, state, rollout, targets, by_grads, by_state
         )
-        regulariser = target_regulariser(targets, problem.config) / len(problem.train)
+        regulariser = target_regulariser(problem, targets) / len(problem.train)
         results = {name: getattr(targets, name) for name in _TARGETS}
         results |= {"regulariser": regulariser}
         results |= {"hidden": rule_state.rnn.hidden, "cell": rule_state.rnn.cell}
@@ -145,7 +148,8 @@ def _through_optimiser(
     leaf_grads = leaves(grads)
     learner = problem.learner
     with torch.enable_grad():
-        new, _ = apply_gradients(leaf, leaf_grads, state.rule, learner.rule, learner.optimiser)
+        apply = partial(apply_gradients, rule=learner.rule, optimiser=learner.optimiser)
+        new, _ = learner.each(apply)(leaf, leaf_grads, state.rule)
         results = _read_by_optimiser(new)
         cotangents = flatten(
             {"params": after.params, "target_params": after.target_params, "first": after.first}
@@ -172,13 +176,27 @@ def _through_gradient(
     targets = replace(tree_map(torch.Tensor.detach, targets), **free)
     with forward_ad.dual_level():
         dual = {name: forward_ad.make_dual(p, by_grads[name]) for name, p in params.items()}
-        taken = learner.agent.taken(dual, rollout.inputs(), rollout.actions[:-1])
-        loss, _ = masked_loss(taken, targets, rollout, learner.rule, learner.learn_first_steps)
+        loss = learner.each(partial(_loss, learner))(dual, targets, rollout)
         inputs = flatten({"targets": leaf_targets} | ({"params": params} if by_state else {}))
-        gradient = vector_jacobian({"loss": loss}, inputs)
+        gradient = vector_jacobian({"loss": loss.sum()}, inputs)
         tangents = {name: _tangent(g) for name, g in gradient.items()}
     groups = split_groups(tangents)
     return groups.get("params", {}), groups["targets"]
+
+
+def _targets(
+    learner: Learner, state: LearnerState, rollout: Rollout, rule_params: dict[str, Tensor]
+) -> tuple[DiscoTargets, DiscoState]:
+    """What the rule with these parameters asks of an agent, and its new memory of it."""
+    outputs = learner.agent.outputs(state.params, rollout.inputs(), for_targets=True)
+    rule = replace(learner.rule, params=rule_params)  # type: ignore[type-var]
+    return rule_targets(state, rollout, outputs, rule, learner.agent, differentiable=True)
+
+
+def _loss(learner: Learner, params: Params, targets: DiscoTargets, rollout: Rollout) -> Tensor:
+    """An agent's loss []."""
+    taken = learner.agent.taken(params, rollout.inputs(), rollout.actions[:-1])
+    return masked_loss(taken, targets, rollout, learner.rule, learner.learn_first_steps)[0]
 
 
 def _tangent(dual: Tensor) -> Tensor:

@@ -16,11 +16,13 @@ from discorl.agents.config import NetworkConfig
 from discorl.agents.network import torso_function
 from discorl.agents.torsos import Body, Redrawable, Remembering
 from discorl.errors import DiscorlError
-from discorl.layers import Params, truncated_normal
+from discorl.gradients import leaves, vector_jacobian
+from discorl.layers import Params, affine, truncated_normal
 from discorl.observations import ObservationSpec
 from discorl.optim import AdamState, ClippedAdam, Schedule, apply_updates
 from discorl.rollout import Rollout
 from discorl.settings import Positive, Share, Sizes, check_fields
+from discorl.stacking import Each
 from discorl.values import MovingAverage, ValueReading, importance_weights, vtrace
 from discorl.values.losses import value_loss_from_td
 from discorl.values.returns import VTraceReturns
@@ -156,20 +158,33 @@ class ValueFunction:
             td=td,
         )
 
-    def update(self, state: ValueState, rollout: Rollout, logits: Tensor) -> ValueState:
-        """One step towards V-trace targets; `logits` are the agent's before its own update."""
-        params = {name: p.detach().requires_grad_() for name, p in state.params.items()}
-        leaf_state = ValueState(params, state.optimiser, state.advantage, state.td)
+    def update(
+        self, state: ValueState, rollout: Rollout, logits: Tensor, each: Each = Each()
+    ) -> ValueState:
+        """One step towards V-trace targets.
+
+        Args:
+          logits: the agent's, before its own update.
+          each: one agent, or a stack of them that are judged at once.
+        """
+        leaf_state = replace(state, params=leaves(state.params))
         with torch.enable_grad():
-            judgement = self.judge(leaf_state, rollout, logits)
-            # The network's raw output moves by the scaled TD error of the value it stands for.
-            loss = value_loss_from_td(judgement.net_out[:-1], judgement.normalized_td, _OUTPUT)
-            gradients = torch.autograd.grad(loss.mean(), list(params.values()))
-        grads = dict(zip(params, gradients, strict=True))
+            loss, advantage, td = each(self._loss)(leaf_state, rollout, logits)
+            grads = vector_jacobian({"loss": loss.sum()}, leaf_state.params)
         with torch.no_grad():
-            updates, optimiser = self._optimiser.update(grads, state.optimiser, state.params)
+            update = each(self._optimiser.update)
+            updates, optimiser = update(grads, state.optimiser, state.params)
             new_params = apply_updates(state.params, updates)
-        return ValueState(new_params, optimiser, judgement.advantage, judgement.td)
+        return ValueState(new_params, optimiser, advantage, td)
+
+    def _loss(
+        self, state: ValueState, rollout: Rollout, logits: Tensor
+    ) -> tuple[Tensor, MovingAverage, MovingAverage]:
+        """The loss [], and the moving averages after the rollout."""
+        judgement = self.judge(state, rollout, logits)
+        # The network's raw output moves by the scaled TD error of the value it stands for.
+        loss = value_loss_from_td(judgement.net_out[:-1], judgement.normalized_td, _OUTPUT)
+        return loss.mean(), judgement.advantage, judgement.td
 
     def _forward(self, params: Params, rollout: Rollout) -> Tensor:
         torso_params = {name: params[f"torso.{name}"] for name in self._torso_names}
@@ -179,4 +194,4 @@ class ValueFunction:
             batch, head = rollout.actions.shape[1], params["head.bias"]
             empty = {k: head.new_zeros(batch, *shape) for k, shape in self._memory_spec.items()}
             features, _ = self._call(torso_params, rollout.window(empty))
-        return torch.nn.functional.linear(features, params["head.weight"], params["head.bias"])
+        return affine(features, params["head.weight"], params["head.bias"])

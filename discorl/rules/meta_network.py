@@ -16,7 +16,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from discorl.layers import Params, initial_linear, linear, lstm_cell
+from discorl.layers import Params, affine, initial_linear, linear, lstm_cell
 from discorl.settings import Count, Range, check_fields
 from discorl.values.distributions import lookup
 from discorl.values.transforms import signed_log
@@ -233,7 +233,7 @@ def _embed_predictions(params: Params, net: str, logits: Tensor) -> tuple[Tensor
     weights = torch.cat([params[f"{net}.0.w"], params[f"meta.{net}.0.w"]], dim=1)
     biases = torch.cat([params[f"{net}.0.b"], params[f"meta.{net}.0.b"]])
     probs = torch.softmax(logits, dim=-1)
-    hidden = torch.relu(torch.nn.functional.linear(probs, weights.t(), biases))
+    hidden = torch.relu(affine(probs, weights.t(), biases))
     own, meta = hidden.split(
         [params[f"{net}.0.b"].shape[0], params[f"meta.{net}.0.b"].shape[0]], dim=-1
     )
@@ -316,7 +316,7 @@ def _backward_lstm(params: Params, x: Tensor, links: Tensor) -> Tensor:
     _, batch, size = x.shape
     hidden_size = params["lstm.b"].shape[0] // 4
     from_input, from_hidden = params["lstm.w"].split([size, hidden_size], dim=0)
-    projected = torch.nn.functional.linear(x, from_input.t(), params["lstm.b"])
+    projected = affine(x, from_input.t(), params["lstm.b"])
     hidden = x.new_zeros(batch, hidden_size)
     cell = x.new_zeros(batch, hidden_size)
     outputs = []
