@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from discorl.envs.tools import check_least, draw_index, mark
+from discorl.envs.tensor import StackableGame
+from discorl.envs.tools import check_least, draw_index, look_up, mark
 
 
 @dataclass(frozen=True)
-class Bandit:
+class Bandit(StackableGame):
     """Choose the arm that pays best in the context shown, with noise and a delay.
 
     The seed fixes the mean pay of every arm in every context, from 0 to 1. The first action in a
@@ -32,6 +32,8 @@ class Bandit:
     """Fixes the mean pays."""
     wait: int = 0
     """Steps before the context is shown and the choice is made."""
+
+    sizes = ("arms", "contexts", "delay")
 
     def __post_init__(self) -> None:
         check_least(self, arms=1, contexts=1, noise=0, delay=0, seed=0, wait=0)
@@ -57,9 +59,15 @@ class Bandit:
         """Exact: the best arm of each context."""
         return sum(max(row) for row in self.means) / self.contexts
 
+    def lay_out(self, frame: Bandit) -> dict[str, Tensor]:
+        """See `StackableGame.lay_out`: the mean pays."""
+        means = torch.zeros(frame.contexts, frame.arms)
+        means[: self.contexts, : self.arms] = torch.tensor(self.means)
+        return {"means": means.flatten()}
+
     def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
         """See `TensorGame.start`."""
-        context = draw_index(self.contexts, num_envs, generator)
+        context = draw_index(self.contexts, (num_envs,), generator)
         pay = torch.zeros(num_envs, device=generator.device)
         return {"context": context, "pay": pay, "time": torch.zeros_like(context)}
 
@@ -67,7 +75,8 @@ class Bandit:
         self, state: dict[str, Tensor], actions: Tensor, generator: torch.Generator
     ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """See `TensorGame.play`."""
-        chosen = _means(self, generator.device)[state["context"], actions]
+        arm = state["context"] * self.frame.arms + actions
+        chosen = look_up(self.tables(generator.device)["means"], arm)
         pay = torch.where(state["time"] == self.wait, chosen, state["pay"])
         noise = torch.randn(pay.shape, generator=generator, device=pay.device)
         time = state["time"] + 1
@@ -77,11 +86,7 @@ class Bandit:
 
     def observe(self, state: dict[str, Tensor]) -> Tensor:
         """See `TensorGame.observe`: uint8 zeros and ones."""
-        time = (state["time"] - self.wait)[:, None]
-        shown = torch.where(time > 0, self.contexts + time - 1, state["context"][:, None])
-        return mark(shown, self.contexts + self.delay) * (time >= 0)
-
-
-@lru_cache(maxsize=256)
-def _means(game: Bandit, device: torch.device) -> Tensor:
-    return torch.tensor(game.means, device=device)
+        time = state["time"] - self.wait
+        shown = torch.where(time > 0, self.contexts + time - 1, state["context"])
+        (size,) = self.frame.observation_shape
+        return mark(shown[:, None], size) * (time >= 0)[:, None]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from discorl.envs.tensor import StackableGame
 from discorl.envs.tools import check_least
 
 _GRAVITY = 9.8
@@ -21,7 +22,7 @@ _ANGLE_LIMIT = math.radians(12)
 
 
 @dataclass(frozen=True)
-class CartPole:
+class CartPole(StackableGame):
     """Keep a pole upright on a cart that is pushed left or right.
 
     Each step pays 1. The episode ends when the cart is more than 2.4 from the middle, when the

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from discorl.envs.tensor import StackableGame
+from discorl.envs.tools import clip, draw_index, mark
+
 
 @dataclass(frozen=True)
-class Catch:
+class Catch(StackableGame):
     """A ball drops one row per step from a random column of the top row.
 
     The paddle starts in the middle of the bottom row and moves left, stays or moves right. When
@@ -22,6 +25,7 @@ class Catch:
     """Width of the board."""
 
     num_actions = 3
+    sizes = ("rows", "columns")
 
     def __post_init__(self) -> None:
         if self.rows < 2 or self.columns < 1:
@@ -43,19 +47,18 @@ class Catch:
 
     def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
         """See `TensorGame.start`."""
-        device = generator.device
-        ball_column = torch.randint(self.columns, (num_envs,), generator=generator, device=device)
+        ball_column = draw_index(self.columns, (num_envs,), generator)
         return {
             "ball_row": torch.zeros_like(ball_column),
             "ball_column": ball_column,
-            "paddle": torch.full_like(ball_column, self.columns // 2),
+            "paddle": torch.zeros_like(ball_column) + self.columns // 2,
         }
 
     def play(
         self, state: dict[str, Tensor], actions: Tensor, generator: torch.Generator
     ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """See `TensorGame.play`."""
-        paddle = (state["paddle"] + actions - 1).clamp(0, self.columns - 1)
+        paddle = clip(state["paddle"] + actions - 1, self.columns - 1)
         ball_row = state["ball_row"] + 1
         terminal = ball_row == self.rows - 1
         caught = paddle == state["ball_column"]
@@ -64,11 +67,8 @@ class Catch:
 
     def observe(self, state: dict[str, Tensor]) -> Tensor:
         """See `TensorGame.observe`: uint8 zeros and ones."""
-        num_envs = len(state["paddle"])
-        board = torch.zeros(
-            num_envs, self.rows * self.columns, dtype=torch.uint8, device=state["paddle"].device
-        )
-        ball = state["ball_row"] * self.columns + state["ball_column"]
-        paddle = (self.rows - 1) * self.columns + state["paddle"]
-        board.scatter_(1, torch.stack([ball, paddle], dim=1), 1)
-        return board.reshape(num_envs, *self.observation_shape)
+        height, width, _ = self.frame.observation_shape
+        ball = state["ball_row"] * width + state["ball_column"]
+        paddle = (self.rows - 1) * width + state["paddle"]
+        board = mark(torch.stack([ball, paddle], dim=1), height * width)
+        return board.reshape(-1, height, width, 1)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from discorl.envs.tools import check_least, check_steps, mark, move
+from discorl.envs.tensor import StackableGame
+from discorl.envs.tools import check_least, check_steps, look_up, mark, move
 
 
 @dataclass(frozen=True)
-class Cliff:
+class Cliff(StackableGame):
     """Walk along a cliff to the goal, as near to the edge as you dare.
 
     The walk goes from the bottom left to the bottom right corner; the cells between them are the
@@ -31,6 +31,7 @@ class Cliff:
     """Fixes what the actions mean; 0 is up, down, left, right."""
 
     num_actions = 4
+    sizes = ("rows", "columns")
 
     def __post_init__(self) -> None:
         check_least(self, rows=2, columns=3, seed=0)
@@ -59,19 +60,27 @@ class Cliff:
             random.Random(f"cliff {self.seed}").shuffle(directions)
         return directions
 
+    def lay_out(self, frame: Cliff) -> dict[str, Tensor]:
+        """See `StackableGame.lay_out`: the actions' meanings, and where cliff and goal are."""
+        scene = torch.zeros(frame.rows, frame.columns, 2, dtype=torch.uint8)
+        scene[self.rows - 1, 1 : self.columns - 1, 0] = 1
+        scene[self.rows - 1, self.columns - 1, 1] = 1
+        return {"meanings": torch.tensor(self.meanings), "scene": scene.flatten(0, 1)}
+
     def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """See `TensorGame.start`: cells are counted along the rows."""
+        """See `TensorGame.start`: cells are counted along the frame's rows."""
         zeros = torch.zeros(num_envs, dtype=torch.int64, device=generator.device)
-        return {"place": zeros + (self.rows - 1) * self.columns, "time": zeros}
+        return {"place": zeros + (self.rows - 1) * self.frame.columns, "time": zeros}
 
     def play(
         self, state: dict[str, Tensor], actions: Tensor, generator: torch.Generator
     ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """See `TensorGame.play`."""
-        direction = _meanings(self, generator.device)[actions]
-        place = move(state["place"], direction, self.rows, self.columns)
+        width = self.frame.columns
+        direction = look_up(self.tables(generator.device)["meanings"], actions)
+        place = move(state["place"], direction, self.rows, self.columns, width)
         time = state["time"] + 1
-        goal = self.rows * self.columns - 1
+        goal = (self.rows - 1) * width + self.columns - 1
         arrived = place == goal
         fallen = (place > goal - self.columns + 1) & ~arrived
         reward = arrived.float() - fallen.float() - self.step_cost
@@ -80,15 +89,7 @@ class Cliff:
     def observe(self, state: dict[str, Tensor]) -> Tensor:
         """See `TensorGame.observe`: uint8 zeros and ones."""
         place = state["place"]
-        agent = mark(place[:, None], self.rows * self.columns)
-        board = agent[..., None].repeat(1, 1, 3).reshape(len(place), *self.observation_shape)
-        board[..., 1:] = 0
-        board[:, -1, 1:-1, 1] = 1
-        board[:, -1, -1, 2] = 1
-        return board
-
-
-@lru_cache(maxsize=256)
-def _meanings(game: Cliff, device: torch.device) -> Tensor:
-    """[A] int64."""
-    return torch.tensor(game.meanings, device=device)
+        scene = self.tables(place.device)["scene"]
+        agent = mark(place[:, None], scene.shape[1])[..., None]
+        board = torch.cat([agent, scene.expand(len(place), -1, -1)], dim=2)
+        return board.reshape(-1, *self.frame.observation_shape)

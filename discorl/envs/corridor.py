@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from discorl.envs.tools import check_least, check_steps, draw_flips, mark
+from discorl.envs.tensor import StackableGame
+from discorl.envs.tools import check_least, check_steps, draw_flips, look_up, mark, pad
 
 
 @dataclass(frozen=True)
-class Corridor:
+class Corridor(StackableGame):
     """Walk to the far end of a corridor, where the only reward is.
 
     The walk begins at one end. Arriving at the other pays 1 and ends the episode; so does the
@@ -29,6 +29,7 @@ class Corridor:
     """Fixes at which places the two actions are swapped; 0 swaps none: back, forth."""
 
     num_actions = 2
+    sizes = ("length",)
 
     def __post_init__(self) -> None:
         check_least(self, length=2, step_cost=0, seed=0)
@@ -44,6 +45,10 @@ class Corridor:
         """Exact: the straight walk."""
         return 1 - self.step_cost * (self.length - 1)
 
+    def lay_out(self, frame: Corridor) -> dict[str, Tensor]:
+        """See `StackableGame.lay_out`: 1 where action 0 goes forth."""
+        return {"flips": pad(draw_flips(self.length, self.seed), frame.length)}
+
     def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
         """See `TensorGame.start`."""
         zeros = torch.zeros(num_envs, dtype=torch.int64, device=generator.device)
@@ -53,7 +58,7 @@ class Corridor:
         self, state: dict[str, Tensor], actions: Tensor, generator: torch.Generator
     ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """See `TensorGame.play`."""
-        forth = actions != _flips(self, generator.device)[state["place"]]
+        forth = actions != look_up(self.tables(generator.device)["flips"], state["place"])
         place = (state["place"] + 2 * forth.long() - 1).clamp(min=0)
         time = state["time"] + 1
         arrived = place == self.length - 1
@@ -62,10 +67,4 @@ class Corridor:
 
     def observe(self, state: dict[str, Tensor]) -> Tensor:
         """See `TensorGame.observe`: uint8 zeros and ones."""
-        return mark(state["place"][:, None], self.length)
-
-
-@lru_cache(maxsize=256)
-def _flips(game: Corridor, device: torch.device) -> Tensor:
-    """[length] int64: 1 where action 0 goes forth."""
-    return torch.tensor(draw_flips(game.length, game.seed), device=device)
+        return mark(state["place"][:, None], self.frame.length)

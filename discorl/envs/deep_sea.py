@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from discorl.envs.tools import check_least, draw_flips, mark
+from discorl.envs.tensor import StackableGame
+from discorl.envs.tools import check_least, clip, draw_flips, look_up, mark, pad
 
 
 @dataclass(frozen=True)
-class DeepSea:
+class DeepSea(StackableGame):
     """Sink one row per step, and go right every time to find the treasure.
 
     The diver starts in the top left corner. A step right costs `0.01 / size`, a step left is
@@ -26,6 +26,7 @@ class DeepSea:
     """Fixes in which columns the two actions are swapped; 0 swaps none: left, right."""
 
     num_actions = 2
+    sizes = ("size",)
 
     def __post_init__(self) -> None:
         check_least(self, size=1, seed=0)
@@ -40,6 +41,10 @@ class DeepSea:
         """Exact: the treasure less the cost of every step right."""
         return 0.99
 
+    def lay_out(self, frame: DeepSea) -> dict[str, Tensor]:
+        """See `StackableGame.lay_out`: 1 where action 0 goes right."""
+        return {"flips": pad(draw_flips(self.size, self.seed), frame.size)}
+
     def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
         """See `TensorGame.start`."""
         zeros = torch.zeros(num_envs, dtype=torch.int64, device=generator.device)
@@ -50,20 +55,14 @@ class DeepSea:
     ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """See `TensorGame.play`."""
         column, row = state["column"], state["row"] + 1
-        right = actions != _flips(self, generator.device)[column]
+        right = actions != look_up(self.tables(generator.device)["flips"], column)
         found = right & (column == self.size - 1)
         reward = found.float() - right.float() * (0.01 / self.size)
-        column = (column + 2 * right.long() - 1).clamp(0, self.size - 1)
+        column = clip(column + 2 * right.long() - 1, self.size - 1)
         return {"row": row, "column": column}, reward, row == self.size
 
     def observe(self, state: dict[str, Tensor]) -> Tensor:
         """See `TensorGame.observe`: uint8 zeros and ones."""
-        place = state["row"] * self.size + state["column"]
-        board = mark(place[:, None], self.size * self.size)
-        return board.reshape(len(place), *self.observation_shape)
-
-
-@lru_cache(maxsize=256)
-def _flips(game: DeepSea, device: torch.device) -> Tensor:
-    """[size] int64: 1 where action 0 goes right."""
-    return torch.tensor(draw_flips(game.size, game.seed), device=device)
+        size = self.frame.size
+        place = state["row"] * size + state["column"]
+        return mark(place[:, None], size * size).reshape(-1, size, size, 1)

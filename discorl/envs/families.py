@@ -25,8 +25,19 @@ class Family:
     def draw(self, seed: int) -> str:
         """One member of the family, as the name and settings of an environment."""
         rng = random.Random(f"{self.game} {seed}")
-        drawn = {key: rng.choice(values) for key, values in self.ranges.items()}
-        return f"{self.game}:" + ",".join(f"{key}={_text(v)}" for key, v in drawn.items())
+        return self._spec({key: rng.choice(values) for key, values in self.ranges.items()})
+
+    @property
+    def largest(self) -> str:
+        """The member with the largest value of every setting.
+
+        Its observation shape and number of actions have room for every member's: they are those
+        of a stack of members.
+        """
+        return self._spec({key: max(values) for key, values in self.ranges.items()})
+
+    def _spec(self, settings: dict[str, Value]) -> str:
+        return f"{self.game}:" + ",".join(f"{key}={_text(v)}" for key, v in settings.items())
 
 
 FAMILIES: dict[str, Family] = {
@@ -113,13 +124,22 @@ def resolve_environment(spec: str, seed: int) -> str:
         seed whatever the argument.
       seed: fixes the draw.
     """
+    family = find_family(spec)
+    if family is None:
+        return spec
+    setting = spec.partition(",")[2]
+    return family.draw(_parse_seed(spec, setting) if setting else seed)
+
+
+def find_family(spec: str) -> Family | None:
+    """The family that `family:NAME` or `family:NAME,seed=7` names; None if it is another's name."""
     prefix, _, rest = spec.partition(":")
     if prefix != PREFIX:
-        return spec
-    name, _, setting = rest.partition(",")
+        return None
+    name = rest.partition(",")[0]
     if name not in FAMILIES:
         raise UnknownNameError("family of environments", name, FAMILIES)
-    return FAMILIES[name].draw(_parse_seed(spec, setting) if setting else seed)
+    return FAMILIES[name]
 
 
 def _parse_seed(spec: str, setting: str) -> int:

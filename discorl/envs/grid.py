@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from discorl.envs.tools import check_least, draw_index, mark, move
+from discorl.envs.tensor import StackableGame
+from discorl.envs.tools import check_least, column, draw_index, look_up, mark, move, possible
 
 
 @dataclass(frozen=True)
-class Grid:
+class Grid(StackableGame):
     """Walk a grid with walls and pick up objects, some good and some bad.
 
     Each kind of object has its own reward. The seed of the game fixes the walls and the rewards;
@@ -39,6 +39,7 @@ class Grid:
     """Fixes walls and rewards."""
 
     num_actions = 4
+    sizes = ("rows", "columns", "objects", "kinds")
 
     def __post_init__(self) -> None:
         check_least(self, rows=1, columns=1, walls=0, objects=1, kinds=1, steps=1, seed=0)
@@ -68,16 +69,34 @@ class Grid:
             return None
         return self.objects * sum(max(reward, 0.0) for reward in self.rewards) / self.kinds
 
+    def lay_out(self, frame: Grid) -> dict[str, Tensor]:
+        """See `StackableGame.lay_out`: cells with walls, cells not to be entered, rewards."""
+        closed = torch.ones(frame.rows, frame.columns, dtype=torch.bool)
+        closed[: self.rows, : self.columns] = False
+        walls = torch.zeros_like(closed)
+        for cell in _place_walls(self.rows, self.columns, self.walls, self.seed):
+            walls[cell // self.columns, cell % self.columns] = True
+        return {
+            "walls": walls.flatten().to(torch.uint8),
+            "closed": (walls | closed).flatten(),
+            "rewards": torch.tensor(self.rewards + (0.0,) * (frame.kinds - self.kinds)),
+        }
+
     def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """See `TensorGame.start`: cells are counted along the rows; a gone object is outside."""
-        walls, _ = _tables(self, generator.device)
-        scores = torch.rand(num_envs, len(walls), generator=generator, device=walls.device)
-        places = scores.masked_fill(walls, -1.0).topk(1 + self.objects).indices
-        shape = (num_envs, self.objects)
+        """See `TensorGame.start`: cells are counted along the frame's rows.
+
+        An object that is gone is outside, and so are those that the frame has more than the grid.
+        """
+        closed = self.tables(generator.device)["closed"]
+        cells, device = closed.shape[1], closed.device
+        scores = torch.rand(num_envs, cells, generator=generator, device=device)
+        places = scores.masked_fill(closed, -1.0).topk(1 + self.frame.objects).indices
+        objects = places[:, 1:]
+        surplus = torch.arange(objects.shape[1], device=device) >= column(self.objects)
         return {
             "agent": places[:, 0],
-            "objects": places[:, 1:],
-            "kinds": torch.randint(self.kinds, shape, generator=generator, device=walls.device),
+            "objects": objects.masked_fill(surplus, cells),
+            "kinds": draw_index(self.kinds, objects.shape, generator),
             "time": torch.zeros_like(places[:, 0]),
         }
 
@@ -85,43 +104,38 @@ class Grid:
         self, state: dict[str, Tensor], actions: Tensor, generator: torch.Generator
     ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """See `TensorGame.play`."""
-        walls, rewards = _tables(self, generator.device)
-        agent = move(state["agent"], actions, self.rows, self.columns)
-        agent = torch.where(walls[agent], state["agent"], agent)
+        tables = self.tables(generator.device)
+        closed = tables["closed"]
+        agent = move(state["agent"], actions, self.rows, self.columns, self.frame.columns)
+        agent = torch.where(look_up(closed, agent), state["agent"], agent)
         objects, kinds = state["objects"], state["kinds"]
         hit = objects == agent[:, None]
-        reward = (rewards[kinds] * hit).sum(dim=1)
-        if self.respawn:
-            taken = mark(torch.cat([agent[:, None], objects], dim=1), len(walls)).bool() | walls
+        reward = (look_up(tables["rewards"], kinds) * hit).sum(dim=1)
+        outside = closed.shape[1]
+        place = torch.full_like(agent, outside)
+        if possible(self.respawn):
+            marked = mark(torch.cat([agent[:, None], objects], dim=1), outside + 1)
+            taken = marked[:, :outside].bool() | closed
             scores = torch.rand(taken.shape, generator=generator, device=taken.device)
-            place = scores.masked_fill(taken, -1.0).argmax(dim=1)
-            kind = draw_index(self.kinds, len(agent), generator)
+            free = scores.masked_fill(taken, -1.0).argmax(dim=1)
+            place = place + (free - place) * self.respawn
+            kind = draw_index(self.kinds, agent.shape, generator)
             kinds = torch.where(hit, kind[:, None], kinds)
-            objects = torch.where(hit, place[:, None], objects)
-        else:
-            objects = objects.masked_fill(hit, len(walls))
+        objects = torch.where(hit, place[:, None], objects)
         time = state["time"] + 1
         state = {"agent": agent, "objects": objects, "kinds": kinds, "time": time}
         return state, reward, time == self.steps
 
     def observe(self, state: dict[str, Tensor]) -> Tensor:
         """See `TensorGame.observe`: uint8 zeros and ones."""
-        walls, _ = _tables(self, state["agent"].device)
-        channels = 2 + self.kinds
+        walls = self.tables(state["agent"].device)["walls"]
+        channels = 2 + self.frame.kinds
         objects = state["objects"] * channels + 2 + state["kinds"]
         marked = torch.cat([state["agent"][:, None] * channels, objects], dim=1)
         # One cell more than the grid has, for objects that are gone.
-        cells = mark(marked, (len(walls) + 1) * channels).reshape(len(marked), -1, channels)
-        cells[:, :-1, 1] = walls.to(torch.uint8)
-        return cells[:, :-1].contiguous().reshape(-1, *self.observation_shape)
-
-
-@lru_cache(maxsize=256)
-def _tables(game: Grid, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Where the walls are, [rows * columns] bool, and the rewards of the kinds, [kinds]."""
-    walls = _place_walls(game.rows, game.columns, game.walls, game.seed)
-    flags = [cell in walls for cell in range(game.rows * game.columns)]
-    return torch.tensor(flags, device=device), torch.tensor(game.rewards, device=device)
+        cells = mark(marked, (walls.shape[1] + 1) * channels).reshape(len(marked), -1, channels)
+        cells[:, :-1, 1] = walls
+        return cells[:, :-1].contiguous().reshape(-1, *self.frame.observation_shape)
 
 
 def _place_walls(rows: int, columns: int, count: int, seed: int) -> set[int]:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from discorl.envs.tensor import StackableGame
 from discorl.envs.tools import check_least, draw_index, mark
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(StackableGame):
     """Remember a cue that is shown once, and name it some steps later.
 
     The first observation shows the cue. Actions do nothing until the last, `delay` steps later:
@@ -25,6 +26,8 @@ class Memory:
     """Steps from the cue to the answer."""
     visible: bool = False
     """The cue is shown at every step."""
+
+    sizes = ("cues", "delay")
 
     def __post_init__(self) -> None:
         check_least(self, cues=2, delay=1)
@@ -46,7 +49,7 @@ class Memory:
 
     def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
         """See `TensorGame.start`."""
-        cue = draw_index(self.cues, num_envs, generator)
+        cue = draw_index(self.cues, (num_envs,), generator)
         return {"cue": cue, "time": torch.zeros_like(cue)}
 
     def play(
@@ -65,4 +68,5 @@ class Memory:
         first = time == 0
         step = torch.where(first, cue, self.cues + time - 1)
         shown = torch.where(first | self.visible, cue, step)
-        return mark(torch.stack([shown, step], dim=1), self.cues + self.delay)
+        (size,) = self.frame.observation_shape
+        return mark(torch.stack([shown, step], dim=1), size)

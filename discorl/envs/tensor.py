@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -38,6 +39,36 @@ class TensorGame(Protocol):
     def observe(self, state: dict[str, Tensor]) -> Tensor:
         """[B, *observation_shape]."""
         ...
+
+
+class StackableGame:
+    """Base of games whose rules also play many games of their kind as one.
+
+    In a stack, a setting is not a number but a tensor [B] with a number for each board. So rules
+    compute with settings and never ask if one is so; sizes of tensors they take from `frame`.
+    """
+
+    sizes: tuple[str, ...] = ()
+    """Settings that decide how large the state, the tables, the observation or A is."""
+    _stack: tuple[Any, dict[str, Tensor]] | None = None
+
+    @property
+    def frame(self) -> Self:
+        """The game with room for all games of a stack, in numbers; without a stack, this one."""
+        return self if self._stack is None else self._stack[0]
+
+    def lay_out(self, frame: Any) -> dict[str, Tensor]:
+        """The game's tables: what rules look up by an index, padded to the sizes of the frame."""
+        return {}
+
+    def tables(self, device: torch.device) -> dict[str, Tensor]:
+        """The tables: [1, ...], or [B, ...] in a stack."""
+        return _lay_out(self, device) if self._stack is None else self._stack[1]
+
+
+@lru_cache(maxsize=256)
+def _lay_out(game: StackableGame, device: torch.device) -> dict[str, Tensor]:
+    return {name: table[None].to(device) for name, table in game.lay_out(game).items()}
 
 
 class TensorEnvironment:

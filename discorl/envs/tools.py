@@ -24,9 +24,13 @@ def check_steps(steps: int, needed: int, goal: str) -> None:
         raise ValueError(f"steps: expected at least {needed}, to reach {goal}, got {steps}")
 
 
-def draw_index(high: int, num_envs: int, generator: torch.Generator) -> Tensor:
-    """[B] int64, uniform below `high`, on the generator's device."""
-    return torch.randint(high, (num_envs,), generator=generator, device=generator.device)
+def draw_index(high: int | Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """[B, ...] int64, uniform below `high`, a number or [B], on the generator's device."""
+    device = generator.device
+    if isinstance(high, Tensor):
+        share = torch.rand(shape, generator=generator, device=device, dtype=torch.float32)
+        return (share * high.reshape(-1, *[1] * (len(shape) - 1))).long()
+    return torch.randint(high, shape, generator=generator, device=device)
 
 
 def draw_flips(size: int, seed: int) -> list[int]:
@@ -35,13 +39,47 @@ def draw_flips(size: int, seed: int) -> list[int]:
     return [rng.randrange(2) if seed else 0 for _ in range(size)]
 
 
-def move(place: Tensor, direction: Tensor, rows: int, columns: int) -> Tensor:
-    """Cells [B] one step up (0), down (1), left (2) or right (3) of `place`, within the board."""
+def pad(numbers: list[int], size: int) -> Tensor:
+    """[size] int64: the numbers, and zeros after them."""
+    return torch.tensor(numbers + [0] * (size - len(numbers)))
+
+
+def clip(values: Tensor, high: int | Tensor) -> Tensor:
+    """[B] from 0 to `high`, a number or [B]."""
+    if isinstance(high, Tensor):
+        return values.clamp(min=0).minimum(high)
+    return values.clamp(0, high)
+
+
+def column(setting: bool | int | Tensor) -> Any:
+    """A setting that goes with [B, K]: [B] becomes [B, 1], and a number stays."""
+    return setting[:, None] if isinstance(setting, Tensor) else setting
+
+
+def possible(setting: bool | Tensor) -> bool:
+    """Whether it may be so on any board; in a stack, without a look at the values."""
+    return isinstance(setting, Tensor) or setting
+
+
+def look_up(table: Tensor, index: Tensor) -> Tensor:
+    """[B] or [B, K] entries of a table [N] that all boards share, [1, N], or not, [B, N]."""
+    found = table.expand(len(index), -1).gather(1, index.reshape(len(index), -1))
+    return found.reshape(index.shape)
+
+
+def move(
+    place: Tensor, direction: Tensor, rows: int | Tensor, columns: int | Tensor, width: int
+) -> Tensor:
+    """Cells [B] one step up (0), down (1), left (2) or right (3) of `place`, within the board.
+
+    Args:
+      place: [B], counted along rows of `width` cells.
+      rows: of the board, a number or [B], and so are its columns.
+    """
     down = (direction == 1).long() - (direction == 0).long()
     right = (direction == 3).long() - (direction == 2).long()
-    row = (place // columns + down).clamp(0, rows - 1)
-    column = (place % columns + right).clamp(0, columns - 1)
-    return row * columns + column
+    row = clip(place // width + down, rows - 1)
+    return row * width + clip(place % width + right, columns - 1)
 
 
 def mark(places: Tensor, size: int) -> Tensor:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from discorl.envs.tools import check_least, draw_index
+from discorl.envs.tensor import StackableGame
+from discorl.envs.tools import check_least, column, draw_index
 
 
 @dataclass(frozen=True)
-class Umbrella:
+class Umbrella(StackableGame):
     """Take the umbrella if the forecast says rain; what it was worth is known at the end.
 
     The first action on a forecast decides: 1 takes the umbrella, 0 leaves it. Other actions do
@@ -29,6 +30,7 @@ class Umbrella:
     """Steps before the forecast is shown and the decision is made."""
 
     num_actions = 2
+    sizes = ("distractors",)
 
     def __post_init__(self) -> None:
         check_least(self, length=1, distractors=0, noise=0, wait=0)
@@ -45,7 +47,7 @@ class Umbrella:
 
     def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
         """See `TensorGame.start`."""
-        forecast = draw_index(2, num_envs, generator)
+        forecast = draw_index(2, (num_envs,), generator)
         zeros = torch.zeros_like(forecast)
         bits = self._draw_bits(num_envs, generator)
         return {"forecast": forecast, "taken": zeros, "time": zeros.clone(), "bits": bits}
@@ -58,7 +60,7 @@ class Umbrella:
         time = state["time"] + 1
         terminal = time == self.wait + self.length
         fits = taken == state["forecast"]
-        small = self.noise * (2 * draw_index(2, len(time), generator) - 1)
+        small = self.noise * (2 * draw_index(2, time.shape, generator) - 1)
         reward = torch.where(terminal, 2 * fits.float() - 1, small)
         bits = self._draw_bits(len(time), generator)
         return {**state, "taken": taken, "time": time, "bits": bits}, reward, terminal
@@ -71,5 +73,6 @@ class Umbrella:
         return torch.cat([known, state["bits"]], dim=1).to(torch.float32)
 
     def _draw_bits(self, num_envs: int, generator: torch.Generator) -> Tensor:
-        shape = (num_envs, self.distractors)
-        return torch.randint(2, shape, generator=generator, device=generator.device)
+        bits = draw_index(2, (num_envs, self.frame.distractors), generator)
+        numbers = torch.arange(bits.shape[1], device=bits.device)
+        return bits.masked_fill(numbers >= column(self.distractors), 0)
