@@ -27,7 +27,8 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     if x.dim() <= 2:
         return torch.nn.functional.linear(x, weight, bias)
     flat = torch.nn.functional.linear(x.flatten(0, -2), weight, bias)
-    return flat.unflatten(0, x.shape[:-1])
+    result: Tensor = flat.unflatten(0, x.shape[:-1])
+    return result
 
 
 def lstm_cell(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ from discorl.optim import AdamState, ClippedAdam, apply_updates, global_norm
 from discorl.outputs import AgentOutputs, TakenOutputs
 from discorl.rollout import Rollout
 from discorl.rules.base import Metrics, UpdateRule
-from discorl.stacking import Each
+from discorl.stacking import ALONE, Each
 from discorl.tree import flatten, tree_map
 
 _MASK_EPS = 1e-8
@@ -48,7 +48,7 @@ class Learner:
     optimiser: ClippedAdam
     learn_first_steps: bool = False
     """Whether an episode's first step counts in the loss; in the published learner it does not."""
-    each: Each = Each()
+    each: Each = ALONE
     """One agent, or a stack of them that learn at once."""
 
     def init(self, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> LearnerState:
@@ -143,7 +143,7 @@ def learner_update(
     optimiser: ClippedAdam,
     differentiable: bool = False,
     learn_first_steps: bool = False,
-    each: Each = Each(),
+    each: Each = ALONE,
     rule_params: Params | None = None,
 ) -> LearnerUpdate:
     """See `Learner.update`."""

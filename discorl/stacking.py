@@ -43,7 +43,10 @@ class Each:
     def _mapped(self, function: Callable[..., T]) -> Callable[..., T]:
         def call(*trees: Any) -> T:
             leaves = [self._leaves(tree) for tree in trees]
-            dims = [dict.fromkeys(own, _agents_dim(tree)) for own, tree in zip(leaves, trees)]
+            dims = [
+                dict.fromkeys(own, _agents_dim(tree))
+                for own, tree in zip(leaves, trees, strict=True)
+            ]
             result: list[T] = []
 
             def one(*own: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -70,8 +73,13 @@ class Each:
     def split(self, tensor: Tensor) -> Tensor:
         """[L, P x B, ...] -> [L, P, B, ...]."""
         assert self.agents is not None
-        return tensor.unflatten(1, (self.agents, -1))
+        split: Tensor = tensor.unflatten(1, (self.agents, -1))
+        return split
 
 
 def _agents_dim(tree: Any) -> int:
     return 1 if isinstance(tree, Rollout) else 0
+
+
+ALONE = Each()
+"""One agent, and no stack."""

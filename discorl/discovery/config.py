@@ -83,6 +83,12 @@ class DiscoverConfig(FlatView):
     default they never are."""
     widths: Sizes = ()
     """Units of both torso layers, in place of --torso; each agent takes one of these in turn."""
+    stacked: bool = False
+    """Compute agents of equal shapes as one, and step the built-in games of a family as one:
+    much faster with many small agents. Members of a family are padded to its largest."""
+    padded: bool = False
+    """With --stacked: show all agents vectors of one length and give them the same number of
+    actions, so that the whole population is one stack."""
     life: LifeConfig = field(default_factory=_published_life)
 
     meta: MetaConfig = field(default_factory=MetaConfig)
@@ -109,6 +115,8 @@ class DiscoverConfig(FlatView):
             raise DiscorlError("--envs: expected one or more environments")
         if self.lifetimes and min(self.lifetimes) < self.inner_steps:
             raise DiscorlError("--lifetimes: expected at least --inner-steps updates each")
+        if self.padded and not self.stacked:
+            raise DiscorlError("--padded: only with --stacked")
         if self.life.experience.burn_in:
             raise DiscorlError("--burn-in: agents of a population have none")
         if self.life.learning.learning_rate_schedule != "constant":

@@ -12,12 +12,15 @@ from discorl.discovery.config import DiscoverConfig, deal_environments
 from discorl.discovery.distributed import Group
 from discorl.discovery.member import Member
 from discorl.discovery.meta_loss import MetaGradient
+from discorl.discovery.stack import meta_step_together, seats, stacks
 from discorl.errors import DiscorlError
 from discorl.layers import Params
-from discorl.optim import ClippedAdam, Schedule, apply_updates, global_norm
+from discorl.life.together import one_of
+from discorl.optim import AdamState, ClippedAdam, Schedule, apply_updates, global_norm
 from discorl.rules.disco import DiscoRule
 from discorl.runs.checkpoint import Checkpoint
-from discorl.tree import flatten, split_groups, stack, unflatten
+from discorl.stacking import Each
+from discorl.tree import flatten, split_groups, stack, tree_map, unflatten
 
 AGENT_METRICS = (
     "meta_loss",
@@ -67,9 +70,10 @@ class Discoverer:
         self.env_of = deal_environments(config.envs, config.agents)
         self.members: list[Member] = []
         try:
-            for index, env in enumerate(self.env_of):
-                if self.group.owns(index):
-                    self.members.append(Member(config, index, env, self.rule))
+            own = [index for index in range(config.agents) if self.group.owns(index)]
+            envs = [self.env_of[index] for index in own]
+            for index, env, seat in zip(own, envs, seats(config, envs), strict=True):
+                self.members.append(Member(config, index, env, self.rule, seat))
         except BaseException:
             self.close()
             raise
@@ -96,14 +100,15 @@ class Discoverer:
             device=self.config.run.torch_device,
         )
         total = {name: torch.zeros_like(p) for name, p in self.rule.params.items()}
-        for member in self.members:
-            result = member.meta_step(self.rule)
-            contribution, finite = self._contribution(member, result)
+        for members in stacks(self.members, self.config):
+            result = self._meta_gradients(members)
+            contribution, finite = self._contribution(members, result)
             for name, tensor in contribution.items():
-                total[name] += tensor
-            table[member.index] = self._row(member, result, finite)
-            if not bool(finite):
-                member.be_born()  # What broke the meta-gradient may have broken the agent.
+                total[name] += tensor.sum(dim=0)
+            table[[m.index for m in members]] = self._rows(members, result, finite)
+            for member, fine in zip(members, finite.tolist(), strict=True):
+                if not fine:
+                    member.be_born()  # What broke the meta-gradient may have broken the agent.
         self.group.sum(table)
         updates = self._updates(self._sum_over_group(total), table)
         self.rule = self.rule.with_params(apply_updates(self.rule.params, updates))
@@ -151,29 +156,42 @@ class Discoverer:
             ) from error
         self.step = checkpoint.step
 
+    def _meta_gradients(self, members: list[Member]) -> MetaGradient:
+        """What members of one stack say about the rule: everything [P, ...]."""
+        if self.config.stacked:
+            return meta_step_together(members, self.rule)
+        (member,) = members
+        return tree_map(lambda tensor: tensor.unsqueeze(0), member.meta_step(self.rule))
+
     def _contribution(
-        self, member: Member, result: MetaGradient
+        self, members: list[Member], result: MetaGradient
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """What an agent adds to the sum: its meta-gradient, or its own Adam's update; zero if
-        the meta-gradient is not finite."""
-        norm = global_norm(result.grads)
+        """What each agent adds to the sum: its meta-gradient, or its own Adam's update; zero if
+        the meta-gradient is not finite. And whether it is: [P]."""
+        each = Each(len(members))
+        norm = each(global_norm)(result.grads)
         finite = torch.isfinite(norm)
         scale = torch.ones_like(norm)
         if self.config.meta.meta_clip is not None:
             scale = (self.config.meta.meta_clip / norm).clamp(max=1)
-        grads = {
-            name: torch.where(finite, grad * scale, torch.zeros_like(grad))
-            for name, grad in result.grads.items()
-        }
+
+        def clipped(grads: Params, scale: Tensor, finite: Tensor) -> dict[str, Tensor]:
+            return {name: torch.where(finite, grad * scale, 0.0) for name, grad in grads.items()}
+
+        grads = each(clipped)(result.grads, scale, finite)
         if not self.per_agent:
             return grads, finite
-        old = self.adam_of[member.index]
-        updates, new = self.optimiser.update(grads, old, self.rule.params)
-        self.adam_of[member.index] = stack(
-            [new, old], lambda pair: torch.where(finite, pair[0], pair[1])
-        )
-        zero = torch.zeros_like(norm)
-        return {name: torch.where(finite, u, zero) for name, u in updates.items()}, finite
+
+        def adapt(grads: Params, old: AdamState, finite: Tensor) -> tuple[Params, AdamState]:
+            updates, new = self.optimiser.update(grads, old, self.rule.params)
+            kept = stack([new, old], lambda pair: torch.where(finite, pair[0], pair[1]))
+            return {n: torch.where(finite, update, 0.0) for n, update in updates.items()}, kept
+
+        old = stack([self.adam_of[member.index] for member in members])
+        updates, adams = each(adapt)(grads, old, finite)
+        for index, member in enumerate(members):
+            self.adam_of[member.index] = one_of(adams, index)
+        return dict(updates), finite
 
     def _updates(self, total: Params, table: Tensor) -> dict[str, Tensor]:
         """The rule's update from the sum over agents."""
@@ -198,20 +216,23 @@ class Discoverer:
             for (name, tensor), part in zip(tensors.items(), parts, strict=True)
         }
 
-    def _row(self, member: Member, result: MetaGradient, finite: Tensor) -> Tensor:
-        episodes = member.life.episodes
-        extra = {
-            "grad_norm": global_norm(result.grads),
+    def _rows(self, members: list[Member], result: MetaGradient, finite: Tensor) -> Tensor:
+        """The members' rows of the table."""
+        logs = [member.life.episodes for member in members]
+        known = [bool(log.recent) for log in logs]
+        extra: dict[str, Any] = {
+            "grad_norm": Each(len(members))(global_norm)(result.grads),
             "finite": finite,
-            "return": episodes.mean_return() if episodes.recent else 0.0,
-            "has_return": float(len(episodes.recent) > 0),
-            "age": member.age,
-            "lives": member.lives,
+            "return": [log.mean_return() if log.recent else 0.0 for log in logs],
+            "has_return": known,
+            "age": [member.age for member in members],
+            "lives": [member.lives for member in members],
             "inner_loss": result.inner_metrics["total_loss"],
         }
         values = [result.metrics[name] for name in AGENT_METRICS] + [extra[n] for n in _EXTRA]
         device = self.config.run.torch_device
-        return torch.stack([torch.as_tensor(v, dtype=torch.float64, device=device) for v in values])
+        columns = [torch.as_tensor(v, dtype=torch.float64, device=device) for v in values]
+        return torch.stack(columns, dim=1)
 
     def _report(self, table: Tensor, updates: Params) -> MetaStepReport:
         names = (*AGENT_METRICS, *_EXTRA)
@@ -232,5 +253,6 @@ class Discoverer:
             own: dict[str, Any] = flatten(member.state_dict())
             if self.per_agent:
                 own |= flatten({"meta_adam": self.adam_of[member.index]})
-            tensors |= {f"agent_{member.index:04d}/{k}": v.cpu() for k, v in own.items()}
+            # Copies: what is part of a stack shares its memory, and files cannot hold that.
+            tensors |= {f"agent_{member.index:04d}/{k}": v.cpu().clone() for k, v in own.items()}
         return tensors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,8 @@ from discorl.discovery.meta_gradient import meta_gradient
 from discorl.discovery.meta_loss import MetaGradient
 from discorl.discovery.value_function import ValueFunction, ValueState
 from discorl.envs.families import PREFIX, resolve_environment
-from discorl.envs.sources import find_environment
+from discorl.envs.sources import EnvironmentSource, find_environment
+from discorl.learner import LearnerState
 from discorl.life.life import Life, upgraded
 from discorl.rollout import Rollout
 from discorl.rules.disco import DiscoRule
@@ -25,16 +27,32 @@ _LIFE_STRIDE = 1_000_000_007
 """Nor must an agent's lives share environments."""
 
 
-class Member:
-    """An agent with its own environment, network, seed and lifetime."""
+SeatMaker = Callable[[str], EnvironmentSource]
+"""From what an agent is to play, to the source of its environment."""
 
-    def __init__(self, config: DiscoverConfig, index: int, env: str, rule: DiscoRule) -> None:
+
+class Member:
+    """An agent with its own environment, network, seed and lifetime.
+
+    Args:
+      seat: where its environments come from, if they step together with others'.
+    """
+
+    def __init__(
+        self,
+        config: DiscoverConfig,
+        index: int,
+        env: str,
+        rule: DiscoRule,
+        seat: SeatMaker | None = None,
+    ) -> None:
         self.config = config
+        self._seat = seat
         self.index = index
         self.env_name = env
         self.dtype = torch.float64 if config.float64 else torch.float32
         self.rule = rule
-        self.seed = config.seed * _SEED_STRIDE + index
+        self.seed = member_seed(config, index)
         self.generator = torch.Generator(config.run.torch_device).manual_seed(self.seed)
         self.life: Life
         self.value_function: ValueFunction
@@ -46,11 +64,9 @@ class Member:
 
     def meta_step(self, rule: DiscoRule) -> MetaGradient:
         """Act, learn N times by the rule, and return what that says about the rule."""
-        life, inner_steps = self.life, self.config.inner_steps
-        if self.lifetime and self.age + inner_steps > self.lifetime:
-            self.be_born()
-            life = self.life
-        rollouts = [life.act() for _ in range(inner_steps)]
+        self.live_on()
+        life = self.life
+        rollouts = [life.act() for _ in range(self.config.inner_steps)]
         train = [next_batch(life, rollout) for rollout in rollouts]
         valid = life.act(2 * self.config.life.experience.rollout_length)
         result = meta_gradient(
@@ -63,9 +79,18 @@ class Member:
             self.config.meta_loss,
             self.config.meta.mode,
         )
-        life.mind.state, self.value_state = result.state, result.value_state
-        self.age += inner_steps
+        self.become(result.state, result.value_state)
         return result
+
+    def live_on(self) -> None:
+        """Be born again, if the next N updates would be more than the lifetime has left."""
+        if self.lifetime and self.age + self.config.inner_steps > self.lifetime:
+            self.be_born()
+
+    def become(self, state: LearnerState, value_state: ValueState) -> None:
+        """What the agent and its judge are after N updates."""
+        self.life.mind.state, self.value_state = state, value_state
+        self.age += self.config.inner_steps
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to resume exactly from here, in groups."""
@@ -105,7 +130,7 @@ class Member:
             self.life.close()
         seed = self.seed + (self.lives - 1) * _LIFE_STRIDE
         self.life = begin_life(
-            self.config, self.index, self.env_name, seed, self.rule, self.generator
+            self.config, self.index, self.env_name, seed, self.rule, self.generator, self._seat
         )
         self.value_function = ValueFunction(
             self.life.env.observation_spec, self.config.value, self.life.config.network
@@ -118,6 +143,11 @@ class Member:
             return 0
         weights = torch.tensor([1 / n for n in lifetimes], device=self.generator.device)
         return lifetimes[int(torch.multinomial(weights, 1, generator=self.generator))]
+
+
+def member_seed(config: DiscoverConfig, index: int) -> int:
+    """The seed of the population's agent `index`."""
+    return config.seed * _SEED_STRIDE + index
 
 
 def next_batch(life: Life, rollout: Rollout) -> Rollout:
@@ -134,14 +164,18 @@ def begin_life(
     seed: int,
     rule: DiscoRule,
     generator: torch.Generator,
+    seat: SeatMaker | None = None,
 ) -> Life:
     """The life of the population's agent `index`, or of any other in its place.
 
     Args:
       env: an environment, or a family, from which the seed draws a member.
+      seat: where the environment comes from, if it steps together with others.
     """
     life = config.life_of(index)
-    source = find_environment(
-        resolve_environment(env, seed), config.run.torch_device, life.environment
-    )
+    spec = resolve_environment(env, seed)
+    if seat is not None:
+        source = seat(spec)
+    else:
+        source = find_environment(spec, config.run.torch_device, life.environment)
     return Life(source, rule, life, seed, generator, next(iter(rule.params.values())).dtype)

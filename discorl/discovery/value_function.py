@@ -22,7 +22,7 @@ from discorl.observations import ObservationSpec
 from discorl.optim import AdamState, ClippedAdam, Schedule, apply_updates
 from discorl.rollout import Rollout
 from discorl.settings import Positive, Share, Sizes, check_fields
-from discorl.stacking import Each
+from discorl.stacking import ALONE, Each
 from discorl.values import MovingAverage, ValueReading, importance_weights, vtrace
 from discorl.values.losses import value_loss_from_td
 from discorl.values.returns import VTraceReturns
@@ -159,7 +159,7 @@ class ValueFunction:
         )
 
     def update(
-        self, state: ValueState, rollout: Rollout, logits: Tensor, each: Each = Each()
+        self, state: ValueState, rollout: Rollout, logits: Tensor, each: Each = ALONE
     ) -> ValueState:
         """One step towards V-trace targets.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch
@@ -15,8 +15,19 @@ from discorl.envs.tensor import StackableGame, TensorEnvironment
 from discorl.errors import DiscorlError
 from discorl.rollout import TimeStep
 from discorl.settings import field_types
+from discorl.tree import unflatten
 
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float32}
+
+
+@dataclass(frozen=True)
+class Padding:
+    """What makes different games look alike to an agent."""
+
+    length: int
+    """Observations are vectors of this many floats, zeros after the game's own."""
+    num_actions: int
+    """Actions; those beyond the game's own are the same ones again."""
 
 
 class Stack:
@@ -26,10 +37,20 @@ class Stack:
     the frame: those beyond its own A are the same ones again, `action % A`.
     """
 
-    def __init__(self, games: Sequence[Any], copies: int, frame: Any, device: torch.device) -> None:
+    def __init__(
+        self,
+        games: Sequence[Any],
+        copies: int,
+        frame: Any,
+        device: torch.device,
+        padding: Padding | None = None,
+    ) -> None:
         self.games = list(games)
-        self.num_actions: int = frame.num_actions
-        self.observation_shape: tuple[int, ...] = frame.observation_shape
+        self.num_actions: int = padding.num_actions if padding else frame.num_actions
+        self.observation_shape: tuple[int, ...] = (
+            (padding.length,) if padding else frame.observation_shape
+        )
+        self._padding = padding
         self._copies, self._frame = copies, frame
         boards, kind = len(games) * copies, type(frame)
         self._settings = {
@@ -80,7 +101,10 @@ class Stack:
     def observe(self, state: dict[str, Tensor]) -> Tensor:
         """See `TensorGame.observe`."""
         seen: Tensor = self._rules.observe(state)
-        return seen
+        if self._padding is None:
+            return seen
+        flat = seen.flatten(1).float()
+        return torch.nn.functional.pad(flat, (0, self._padding.length - flat.shape[1]))
 
 
 class StackedEnvironment(TensorEnvironment):
@@ -97,6 +121,7 @@ class StackedEnvironment(TensorEnvironment):
         copies: int,
         frame: str,
         device: torch.device | str = "cpu",
+        padding: Padding | None = None,
     ) -> None:
         """Play these games.
 
@@ -105,6 +130,7 @@ class StackedEnvironment(TensorEnvironment):
           copies: B, of each.
           frame: a game with the sizes that all members are padded to, `catch:rows=9,columns=9`.
             Only its sizes matter.
+          padding: make these games look like those of other stacks.
         """
         if not specs or copies < 1:
             raise ValueError(f"expected members and copies, got {len(specs)} x {copies}")
@@ -113,7 +139,7 @@ class StackedEnvironment(TensorEnvironment):
             raise DiscorlError(f"environment '{frame}' is no StackableGame, which can be stacked")
         self.copies = copies
         games = [make_game(spec) for spec in specs]
-        stack = Stack(games, copies, largest, torch.device(device))
+        stack = Stack(games, copies, largest, torch.device(device), padding)
         super().__init__(stack, len(specs) * copies, device)
 
     @property
@@ -136,6 +162,26 @@ class StackedEnvironment(TensorEnvironment):
         reward = torch.zeros(self.copies, device=self._generator.device)
         seen = self.game.observe(self._state)[boards]
         return TimeStep(seen, reward, torch.zeros_like(reward, dtype=torch.bool))
+
+    def member_state(self, p: int) -> dict[str, Tensor]:
+        """All that member p has of its own, and the generator."""
+        boards = self._boards(p)
+        own = {f"boards/{name}": t[boards].clone() for name, t in self._state.items()}
+        return {**own, "generator": self._generator.get_state()}
+
+    def load_member_state(self, p: int, state: dict[str, Tensor]) -> None:
+        """Let member p, which plays the same game, go on from what `member_state` returned."""
+        state = dict(state)
+        self._generator.set_state(state.pop("generator"))
+        boards = self._boards(p)
+        own = {f"boards/{name}": t[boards] for name, t in self._state.items()}
+        loaded = unflatten(own, state)
+        for name, old in self._state.items():
+            self._state[name] = old.clone()
+            self._state[name][boards] = loaded[f"boards/{name}"]
+
+    def _boards(self, p: int) -> slice:
+        return slice(p * self.copies, (p + 1) * self.copies)
 
     def state_dict(self) -> dict[str, Tensor]:
         """See `Environment.state_dict`: with the members' settings."""

@@ -400,7 +400,7 @@ def test_the_clip_bounds_each_agents_meta_gradient(tiny_rule, monkeypatch):
     for found, grad, scale in zip(given, grads, scales, strict=True):
         assert float(global_norm(found)) <= clip * (1 + 1e-6)
         for name, tensor in grad.items():
-            torch.testing.assert_close(found[name], tensor * scale)
+            torch.testing.assert_close(found[name][0], tensor * scale)
     # The norm that is reported is the one before.
     assert [a.metrics["grad_norm"] for a in report.agents] == pytest.approx(norms)
 

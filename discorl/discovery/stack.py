@@ -1,0 +1,83 @@
+"""A population as one computation: agents of equal shapes act, learn and are judged at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from discorl.discovery.config import DiscoverConfig
+from discorl.discovery.member import Member, SeatMaker, member_seed, next_batch
+from discorl.discovery.meta_gradient import meta_gradient
+from discorl.discovery.meta_loss import MetaGradient
+from discorl.envs.families import resolve_environment
+from discorl.envs.registry import is_external
+from discorl.envs.seats import Table, common_padding
+from discorl.errors import DiscorlError
+from discorl.life.together import act_together, one_of, shape_of
+from discorl.replay import concatenate
+from discorl.rules.disco import DiscoRule
+from discorl.stacking import Each
+from discorl.tree import stack
+
+
+def seats(config: DiscoverConfig, env_of: Sequence[str]) -> list[SeatMaker | None]:
+    """Where each agent's environments come from, if agents in the same game or family share one.
+
+    None for an agent that has an environment of its own.
+    """
+    padding = None
+    if config.padded:
+        outside = [env for env in env_of if is_external(env)]
+        if outside:
+            raise DiscorlError(f"--padded: only built-in games can be, and '{outside[0]}' is none")
+        padding = common_padding(env_of)
+    makers: list[SeatMaker | None] = [None] * len(env_of)
+    if not config.stacked or config.life.environment.normalize_observations:
+        return makers
+    for env in dict.fromkeys(env_of):
+        if is_external(env):
+            continue
+        agents = [index for index, own in enumerate(env_of) if own == env]
+        seeds = [member_seed(config, index) for index in agents]
+        specs = [resolve_environment(env, seed) for seed in seeds]
+        copies, device = config.life.experience.num_envs, config.run.torch_device
+        table = Table(env, specs, copies, seeds[0], padding, device)
+        for place, index in enumerate(agents):
+            makers[index] = partial(table.source, place)
+    return makers
+
+
+def stacks(members: Sequence[Member], config: DiscoverConfig) -> list[list[Member]]:
+    """The members that are computed together in the next meta-step."""
+    if not config.stacked:
+        return [[member] for member in members]
+    for member in members:
+        member.live_on()  # A newborn may have other shapes.
+    groups: dict[str, list[Member]] = {}
+    for member in sorted(members, key=lambda member: (member.env_name, member.index)):
+        groups.setdefault(shape_of(member.life), []).append(member)
+    return list(groups.values())
+
+
+def meta_step_together(members: Sequence[Member], rule: DiscoRule) -> MetaGradient:
+    """`Member.meta_step` of each, once none is due to be born again; everything [P, ...]."""
+    first = members[0]
+    lives = [member.life for member in members]
+    config, each = first.config, Each(len(members))
+    rollouts = [act_together(lives) for _ in range(config.inner_steps)]
+    train = [concatenate(list(map(next_batch, lives, newest))) for newest in rollouts]
+    valid = concatenate(act_together(lives, 2 * config.life.experience.rollout_length))
+    result = meta_gradient(
+        replace(first.life.mind.learner, rule=rule, each=each),
+        stack([life.state for life in lives]),
+        first.value_function,
+        stack([member.value_state for member in members]),
+        train,
+        valid,
+        config.meta_loss,
+        config.meta.mode,
+    )
+    for index, member in enumerate(members):
+        member.become(one_of(result.state, index), one_of(result.value_state, index))
+    return result
