@@ -88,28 +88,29 @@ _FED: Settings = {
     **_SMALL_NETWORK,
     "layer_norm": True,
     "torso": (64, 64),
+    "num_envs": 4,
+    "rollout_length": 29,
+    "batch_size": 32,
+    "replay_fraction": 1.0,
+    "replay_capacity": 4096,
+    "replay_ratio": 4,
+    "learning_rate": 0.003,
+    "learning_rate_schedule": "cosine",
+    "normalize_rewards": 10.0,
+    "steps": 1725,
+}
+"""What Disco103 needs: every transition is learned from some thirty times, in batches that are all
+replayed, and returns are large, as they were in the games that it was discovered on."""
+
+_FED_BOARDS: Settings = {
+    **_SMALL_NETWORK,
+    "torso": (128,),
     "num_envs": 8,
     "rollout_length": 16,
     "batch_size": None,
     "replay_fraction": 0.75,
     "replay_capacity": 4096,
-    "replay_ratio": 2,
-    "learning_rate": 0.005,
-    "learning_rate_schedule": "cosine",
-    "normalize_rewards": 10.0,
-    "steps": 1563,
-}
-"""What Disco103 needs: every transition is learned from several times, most of a batch is replayed
-but not all, and returns are large, as they were in the games that it was discovered on."""
-
-_FED_BOARDS: Settings = {
-    **_FED,
-    "layer_norm": False,
-    "torso": (128,),
     "learning_rate": 0.007,
-    "learning_rate_schedule": "constant",
-    "replay_ratio": 1,
-    "normalize_rewards": 0.0,
     "steps": 3907,
 }
 
