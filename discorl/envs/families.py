@@ -40,18 +40,29 @@ class Family:
         return f"{self.game}:" + ",".join(f"{key}={_text(v)}" for key, v in settings.items())
 
 
+_BANDITS: dict[str, Sequence[Value]] = {
+    "arms": range(2, 7),
+    "contexts": range(1, 5),
+    "noise": (0.0, 0.1, 0.3),
+    "delay": range(4),
+    "seed": _SEEDS,
+}
+_UMBRELLAS: dict[str, Sequence[Value]] = {
+    "length": range(3, 11),
+    "distractors": range(5),
+    "noise": (0.0, 0.1, 0.2),
+}
+
 FAMILIES: dict[str, Family] = {
+    "acrobot": Family(
+        "acrobot",
+        "Acrobots with motors strong enough to get up by chance, heavy and light.",
+        {"torque": (2.0, 3.0, 4.0), "gravity": (6.0, 8.0, 9.8), "steps": (100, 150, 200)},
+    ),
     "bandit": Family(
         "bandit",
         "Bandits with 2 to 6 arms, up to 4 contexts, some with delayed pay.",
-        {
-            "arms": range(2, 7),
-            "contexts": range(1, 5),
-            "noise": (0.0, 0.1, 0.3),
-            "delay": range(4),
-            "seed": _SEEDS,
-            "wait": (1,),
-        },
+        {**_BANDITS, "wait": (1,)},
     ),
     "cartpole": Family(
         "cartpole",
@@ -62,6 +73,18 @@ FAMILIES: dict[str, Family] = {
         "catch",
         "Catch on boards where every ball can be reached.",
         {"rows": range(5, 11), "columns": range(4, 9)},
+    ),
+    "chain": Family(
+        "chain",
+        "Chains of all lengths, slippery or not, with small and large rewards.",
+        {
+            "length": range(3, 7),
+            "slip": (0.0, 0.1, 0.2),
+            "small": (0.1, 0.2),
+            "reward_scale": (0.1, 0.3, 1.0, 3.0),
+            "steps": range(15, 26),
+            "seed": _SEEDS,
+        },
     ),
     "cliff": Family(
         "cliff",
@@ -83,6 +106,16 @@ FAMILIES: dict[str, Family] = {
         "Deep seas whose two actions are swapped in some columns.",
         {"size": range(3, 8), "seed": _SEEDS},
     ),
+    "early_bandit": Family(
+        "bandit",
+        "Bandits like the others, some of which ask at the first step.",
+        {**_BANDITS, "wait": (0, 1)},
+    ),
+    "early_umbrella": Family(
+        "umbrella",
+        "Umbrellas like the others, some of which are decided on at the first step.",
+        {**_UMBRELLAS, "wait": (0, 1)},
+    ),
     "grid": Family(
         "grid",
         "Grids with all kinds of walls, objects and rewards.",
@@ -97,20 +130,32 @@ FAMILIES: dict[str, Family] = {
             "seed": _SEEDS,
         },
     ),
+    "lander": Family(
+        "lander",
+        "Landers with wide and narrow pads, some paid on the way.",
+        {
+            "gravity": (0.2, 0.3, 0.4),
+            "thrust": (0.8, 1.0),
+            "pad": (0.3, 0.4, 0.5),
+            "soft": (0.4, 0.5),
+            "shaping": (0.0, 0.3),
+            "steps": (50, 60, 80),
+        },
+    ),
     "memory": Family(
         "memory",
         "Cues that stay visible, so that an agent without memory can name them.",
         {"cues": range(2, 6), "delay": range(1, 7), "visible": (True,)},
     ),
+    "mountain_car": Family(
+        "mountain_car",
+        "Mountain cars, of which some must swing and some can drive straight up.",
+        {"power": (0.002, 0.0025, 0.003, 0.004), "steps": (150, 200, 300)},
+    ),
     "umbrella": Family(
         "umbrella",
         "Umbrellas over short and long days.",
-        {
-            "length": range(3, 11),
-            "distractors": range(5),
-            "noise": (0.0, 0.1, 0.2),
-            "wait": (1,),
-        },
+        {**_UMBRELLAS, "wait": (1,)},
     ),
 }
 """Meant for an MLP of 64 units and about a thousand updates of 32 x 16 steps."""

@@ -9,16 +9,20 @@ from typing import Any
 
 import torch
 
+from discorl.envs.acrobot import Acrobot
 from discorl.envs.bandit import Bandit
 from discorl.envs.base import Environment, EnvironmentConfig
 from discorl.envs.cartpole import CartPole
 from discorl.envs.catch import Catch
+from discorl.envs.chain import Chain
 from discorl.envs.cliff import Cliff
 from discorl.envs.corridor import Corridor
 from discorl.envs.deep_sea import DeepSea
 from discorl.envs.families import PREFIX, resolve_environment
 from discorl.envs.grid import Grid
+from discorl.envs.lander import Lander
 from discorl.envs.memory import Memory
+from discorl.envs.mountain_car import MountainCar
 from discorl.envs.settings import default_settings, parse_settings
 from discorl.envs.tensor import TensorEnvironment, TensorGame
 from discorl.envs.umbrella import Umbrella
@@ -30,14 +34,18 @@ _VERSION = re.compile(r"-v\d+$")
 """How Gymnasium's ids end."""
 
 GAMES: dict[str, Callable[..., TensorGame]] = {
+    "acrobot": Acrobot,
     "bandit": Bandit,
     "cartpole": CartPole,
     "catch": Catch,
+    "chain": Chain,
     "cliff": Cliff,
     "corridor": Corridor,
     "deep_sea": DeepSea,
     "grid": Grid,
+    "lander": Lander,
     "memory": Memory,
+    "mountain_car": MountainCar,
     "umbrella": Umbrella,
 }
 """Tensor environments: name -> dataclass whose fields are the settings."""

@@ -30,7 +30,11 @@ _COLOURS = (
     (0.55, 0.36, 0.65),
 )
 """One for each channel of a board, over and over."""
-_DRAWN = {"bandit": "bandit:contexts=3,delay=3"}
+_DRAWN = {
+    "acrobot": "acrobot:torque=4",
+    "bandit": "bandit:contexts=3,delay=3",
+    "mountain_car": "mountain_car:power=0.004",
+}
 """Games that show more with settings other than their defaults."""
 
 
@@ -55,7 +59,7 @@ def draw_environment(spec: str, path: Path) -> None:
     for axes in row[len(frames) :]:
         axes.axis("off")
     for axes, frame in zip(row, frames, strict=False):
-        draw = _draw_cart if spec.startswith("cartpole") else _draw_observation
+        draw = _DRAWINGS.get(spec.partition(":")[0], _draw_observation)
         draw(axes, frame.observation)
         axes.set_xticks([])
         axes.set_yticks([])
@@ -126,3 +130,40 @@ def _draw_cart(axes: Any, observation: Tensor) -> None:
     tip = place + 1.6 * math.sin(angle), 0.2 + 1.6 * math.cos(angle)
     axes.plot([place, tip[0]], [0.2, tip[1]], color=_COLOURS[3], linewidth=2)
     axes.set(xlim=(-2.5, 2.5), ylim=(-0.4, 2.2))
+
+
+def _draw_car(axes: Any, observation: Tensor) -> None:
+    road = [place / 50 for place in range(-60, 31)]
+    axes.plot(road, [math.sin(3 * place) for place in road], color=_COLOURS[1], linewidth=1)
+    axes.plot(0.5, math.sin(1.5), "|", color=_COLOURS[2], markersize=8)
+    place = float(observation[0])
+    axes.plot(place, math.sin(3 * place) + 0.15, "o", color=_COLOURS[0], markersize=5)
+    axes.set(xlim=(-1.3, 0.7), ylim=(-1.2, 1.5))
+
+
+def _draw_links(axes: Any, observation: Tensor) -> None:
+    cos, sin, bent_cos, bent_sin = observation[:4].tolist()
+    joint = sin, -cos
+    tip = joint[0] + sin * bent_cos + cos * bent_sin, joint[1] - cos * bent_cos + sin * bent_sin
+    axes.hlines(1, -2, 2, _COLOURS[2], linewidth=1)
+    axes.plot([0, joint[0]], [0, joint[1]], color=_COLOURS[0], linewidth=2)
+    axes.plot([joint[0], tip[0]], [joint[1], tip[1]], color=_COLOURS[3], linewidth=2)
+    axes.set(xlim=(-3.6, 3.6), ylim=(-2.2, 2.2))
+
+
+def _draw_lander(axes: Any, observation: Tensor) -> None:
+    place, height, speed, climbing = observation.tolist()
+    axes.plot([-1, 1], [0, 0], color=_COLOURS[1], linewidth=1)
+    axes.plot([-0.2, 0.2], [0, 0], color=_COLOURS[2], linewidth=4)
+    axes.plot([place, place + speed], [height, height + climbing], color=_COLOURS[3], linewidth=1)
+    axes.plot(place, height, "o", color=_COLOURS[0], markersize=5)
+    axes.set(xlim=(-1.1, 1.1), ylim=(-0.15, 1.3))
+
+
+_DRAWINGS = {
+    "acrobot": _draw_links,
+    "cartpole": _draw_cart,
+    "lander": _draw_lander,
+    "mountain_car": _draw_car,
+}
+"""Games whose numbers are places and angles."""

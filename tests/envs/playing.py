@@ -3,6 +3,8 @@
 import torch
 
 SPECS = [
+    "acrobot:steps=25",
+    "acrobot:torque=4,gravity=5,steps=40",
     "bandit",
     "bandit:arms=2,contexts=3,noise=0.5,delay=2,seed=5",
     "bandit:arms=1,noise=0",
@@ -10,6 +12,9 @@ SPECS = [
     "cartpole",
     "cartpole:steps=7,force=5,pole=1",
     "catch:rows=4,columns=5",
+    "chain",
+    "chain:length=2,slip=0,steps=1",
+    "chain:length=4,slip=0.5,small=0,reward_scale=10,steps=9,seed=6",
     "cliff",
     "cliff:rows=2,columns=3,steps=4,seed=3",
     "corridor",
@@ -21,8 +26,12 @@ SPECS = [
     "grid",
     "grid:rows=1,columns=4,walls=0,objects=2,kinds=1,respawn=false,steps=6",
     "grid:rows=4,columns=3,walls=5,objects=3,kinds=4,steps=9,seed=8",
+    "lander",
+    "lander:gravity=0.1,thrust=1,pad=1,soft=2,shaping=0.5,steps=11",
     "memory",
     "memory:cues=5,delay=1,visible=true",
+    "mountain_car:power=0.006,steps=50",
+    "mountain_car:steps=1",
     "umbrella",
     "umbrella:length=1,distractors=0,noise=0",
     "umbrella:length=2,wait=3",

@@ -1,5 +1,7 @@
 """Each game's optimum, reached by a scripted policy; and what is special to one game."""
 
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -33,7 +35,31 @@ def walk_the_edge(game):
     return lambda state: torch.tensor(route)[state["time"]]
 
 
+def count_the_steps(game):
+    """Where to go forth, [steps left, length]: worked out backwards, pair by pair."""
+    values, plan, last = [0.0] * game.length, [[0] * game.length], game.length - 1
+    for _ in range(game.steps):
+        back = game.small + values[0]
+        forth = [values[min(place + 1, last)] + (place == last) for place in range(game.length)]
+        plan.append([int(way > back) for way in forth])
+        values = [(1 - game.slip) * max(way, back) + game.slip * min(way, back) for way in forth]
+    plan, flips = torch.tensor(plan), torch.tensor(draw_flips(game.length, game.seed))
+    return lambda s: plan[game.steps - s["time"], s["place"]] ^ flips[s["place"]]
+
+
+def come_down(game):
+    def act(state):
+        place, _, speed, falling = state["body"].unbind(dim=1)
+        wanted = -0.5 * place
+        aside = torch.where(speed > wanted + 0.05, 1, torch.where(speed < wanted - 0.05, 3, 0))
+        return torch.where(falling < -0.8 * game.soft, 2, aside)
+
+    return act
+
+
 BEST = {
+    "chain": count_the_steps,
+    "lander": come_down,
     "catch": follow_ball,
     "deep_sea": lambda game: go_right(game, "column", game.size),
     "corridor": lambda game: go_right(game, "place", game.length),
@@ -66,6 +92,12 @@ BEST = {
         ("umbrella:noise=0", 1.0),
         ("umbrella:length=20,distractors=0", 1.0),
         ("umbrella:length=1,noise=0.2,wait=3", 1.0),
+        ("chain:slip=0,steps=20", 16.0),
+        ("chain:length=3,slip=0,small=0.9,reward_scale=0.5,steps=2", 0.9),
+        ("chain", None),
+        ("chain:length=4,slip=0.1,small=0.3,reward_scale=5,steps=9,seed=4", None),
+        ("lander", 1.0),
+        ("lander:gravity=0.2,thrust=1,pad=0.3,soft=0.4,steps=80", 1.0),
         ("cliff", 0.65),
         ("cliff:rows=2,columns=3,steps=4", 0.6),
         ("cliff:rows=5,columns=7,seed=11", 1 - 4 / 12),
@@ -165,6 +197,87 @@ def test_cartpole_is_gymnasiums(seed):
         state, mine, terminal = ours.play(state, torch.tensor([action]), generator)
         np.testing.assert_allclose(ours.observe(state)[0].numpy(), seen, atol=2e-5)
         assert (mine.item(), terminal.item()) == (reward, ended)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "parts"),
+    [("MountainCar-v0", "mountain_car", 2), ("Acrobot-v1", "acrobot:steps=500", 4)],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_cars_and_links_are_gymnasiums(name, spec, parts, seed):
+    # Given their game, which a strong swing brings to its end
+    theirs, ours = gymnasium.make(name).unwrapped, make_game(spec)
+    generator, time = torch.Generator(), torch.zeros(1, dtype=torch.int64)
+    rng = np.random.default_rng(seed)
+    seen, _ = theirs.reset(seed=seed)
+    ended, count = False, 0
+    while not ended and count < 190:
+        before = np.array(theirs.state, dtype=np.float32)
+        assert before.shape == (parts,)
+        action = int(rng.integers(3)) if rng.random() < 0.1 else 2 * int(before[-1] > 0)
+        # When both make the same step from the same state
+        seen, reward, ended, _, _ = theirs.step(action)
+        state = {"body": torch.tensor(before)[None], "time": time}
+        state, mine, terminal = ours.play(state, torch.tensor([action]), generator)
+        # Then they are at the same place
+        np.testing.assert_allclose(ours.observe(state)[0].numpy(), seen, atol=2e-4)
+        assert (mine.item(), terminal.item()) == (reward, ended)
+        count += 1
+    assert ended or spec != "mountain_car"
+
+
+@pytest.mark.parametrize(("name", "speed"), [("mountain_car", 1), ("acrobot", 3)])
+def test_what_swings_gets_up(name, speed):
+    for seed in range(4):
+        game = make_game(resolve_environment(f"family:{name}", seed))
+        total, lengths = play_whole(game, lambda state: 2 * (state["body"][:, speed] >= 0).long())
+        assert (lengths < game.steps).float().mean() > 0.9, game
+        assert torch.equal(total, -lengths.float() + (name == "acrobot") * (lengths < game.steps))
+
+
+def test_the_end_of_the_road_is_a_wall():
+    game = make_game("mountain_car")
+    state = {"body": torch.tensor([[-1.19, -0.05]]), "time": torch.zeros(1, dtype=torch.int64)}
+    state, _, terminal = game.play(state, torch.tensor([0]), torch.Generator())
+    assert state["body"][0].tolist() == pytest.approx([-1.2, 0.0])
+    assert not terminal
+
+
+@pytest.mark.parametrize(
+    ("body", "pay"),
+    [
+        ((0.0, 0.01, 0.0, -0.2), 1.0),
+        ((0.3, 0.01, 0.0, -0.2), -1.0),
+        ((0.0, 0.01, 0.0, -0.3), -1.0),
+        ((0.0, 0.01, 0.31, -0.2), -1.0),
+        ((0.99, 0.8, 0.2, 0.0), -1.0),
+        ((0.0, 1.49, 0.0, 0.5), -1.0),
+        ((0.0, 0.8, 0.0, 0.0), 0.0),
+    ],
+)
+def test_lander_pays_for_soft_landings_on_the_pad(body, pay):
+    game, zero = make_game("lander"), torch.zeros(1, dtype=torch.int64)
+    state = {"body": torch.tensor([body]), "time": zero}
+    _, reward, terminal = game.play(state, zero, torch.Generator())
+    assert (reward.item(), terminal.item()) == (pay, pay != 0)
+    # With shaping, what is added is the way that was made
+    shaped = make_game("lander:shaping=0.5")
+    after, more, _ = shaped.play(state, zero, torch.Generator())
+    nearer = sum(map(abs, body)) - after["body"].abs().sum().item()
+    assert more.item() == pytest.approx(pay + 0.5 * nearer, abs=1e-6)
+    assert shaped.optimal_return is None
+
+
+def test_chain_slips_and_scales():
+    game = make_game("chain:length=3,slip=0.25,small=0.5,reward_scale=10")
+    zero = torch.zeros(4000, dtype=torch.int64)
+    generator = torch.Generator().manual_seed(0)
+    for place, forth in ((0, (1, 0.0)), (2, (2, 10.0))):
+        state = {"place": zero + place, "time": zero}
+        moved, reward, _ = game.play(state, zero + 1, generator)
+        slipped = moved["place"] == 0
+        assert slipped.float().mean().item() == pytest.approx(0.25, abs=0.03)
+        assert set(zip(moved["place"].tolist(), reward.tolist(), strict=True)) == {(0, 5.0), forth}
 
 
 @pytest.mark.parametrize("settings_text", ["", ":force=8,pole=0.8", ":force=12,pole=0.4"])
@@ -297,3 +410,13 @@ def test_families_decide_after_the_first_step(name):
     for seed in range(20):
         game = make_game(resolve_environment(f"family:{name}", seed))
         assert game.wait >= 1
+
+
+@pytest.mark.parametrize("name", ["bandit", "umbrella"])
+def test_early_families_are_the_same_but_for_the_wait(name):
+    waits = set()
+    for seed in range(20):
+        game = make_game(resolve_environment(f"family:early_{name}", seed))
+        waits.add(game.wait)
+        assert replace(game, wait=1) == make_game(resolve_environment(f"family:{name}", seed))
+    assert waits == {0, 1}
