@@ -43,18 +43,20 @@ class Each:
     def _mapped(self, function: Callable[..., T]) -> Callable[..., T]:
         def call(*trees: Any) -> T:
             leaves = [self._leaves(tree) for tree in trees]
-            dims = [
-                dict.fromkeys(own, _agents_dim(tree))
-                for own, tree in zip(leaves, trees, strict=True)
-            ]
+            # Flat, because what `vmap` spends on trees would be most of the time of acting.
+            dims = [_agents_dim(tree) for own, tree in zip(leaves, trees, strict=True) for _ in own]
             result: list[T] = []
 
-            def one(*own: dict[str, Tensor]) -> dict[str, Tensor]:
+            def one(*tensors: Tensor) -> tuple[Tensor, ...]:
+                rest = iter(tensors)
+                own = [{name: next(rest) for name in names} for names in leaves]
                 result[:] = [function(*map(refill, trees, own))]
-                return flatten(result[0])
+                return tuple(flatten(result[0]).values())
 
-            joined: dict[str, Tensor] = torch.vmap(one, in_dims=tuple(dims))(*leaves)
-            return refill(result[0], joined)
+            flat = [tensor for own in leaves for tensor in own.values()]
+            joined = torch.vmap(one, in_dims=tuple(dims))(*flat)
+            names = flatten(result[0])
+            return refill(result[0], dict(zip(names, joined, strict=True)))
 
         return call
 

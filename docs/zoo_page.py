@@ -23,18 +23,18 @@ import numpy as np
 from discorl.comparison.config import CompareConfig, Entrant
 from discorl.comparison.peers import is_peer, peer_algorithm
 from discorl.comparison.run import CELLS, read_comparison_config, read_summary
-from discorl.comparison.statistics import (
+from discorl.comparison.zoo import zoo_entry
+from discorl.errors import DiscorlError
+from discorl.runs.folder import file_name
+from discorl.runs.plots import COLOURS, pyplot, save_figure
+from discorl.settings import flag, flat_settings, split_spec
+from discorl.statistics import (
     Estimate,
     difference_estimate,
     interquartile_estimate,
     mean_estimate,
     normalize,
 )
-from discorl.comparison.zoo import zoo_entry
-from discorl.errors import DiscorlError
-from discorl.runs.folder import file_name
-from discorl.runs.plots import COLOURS, pyplot, save_figure
-from discorl.settings import flag, flat_settings, split_spec
 from discorl.training.presets import make_config
 
 DOCS = Path(__file__).parent

@@ -9,9 +9,9 @@ PACKAGE = Path(discorl.__file__).parent
 LAYERS = (
     "errors",
     "settings shapes tree layers",
-    "values observations gradients frames",
+    "values observations gradients frames statistics",
     "outputs rollout",
-    "optim agents rules",
+    "optim agents rules stacking",
     "learner",
     "replay envs",
     "life",

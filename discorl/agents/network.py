@@ -25,6 +25,7 @@ from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
 from discorl.rollout import Memory, Window
 from discorl.tree import tree_map
 
+_POLICY_HEAD = ("head.logits.weight", "head.logits.bias")
 _LEAST_LOGIT = -10.0
 """Bins far from zero start unlikely, but within the learner's reach."""
 
@@ -90,6 +91,11 @@ class Network:
     def policy(self, params: Params, observations: Observation) -> Tensor:
         """The policy head alone: [..., A]."""
         return _linear(params, "head.logits", self._torso(params, observations))
+
+    def policy_params(self, params: Params) -> Params:
+        """Those parameters that acting reads."""
+        names = (*(f"torso.{name}" for name in self._torso_names), *_POLICY_HEAD)
+        return {name: params[name] for name in names}
 
     def initial_memory(self, batch: int, device: torch.device | str) -> Memory | None:
         """See `RecurrentAgent.initial_memory`."""

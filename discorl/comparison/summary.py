@@ -11,8 +11,8 @@ import numpy as np
 from discorl.comparison.anchors import Anchors
 from discorl.comparison.cells import Cell, CellResult
 from discorl.comparison.config import CompareConfig
-from discorl.comparison.statistics import Estimate, interquartile_estimate, normalize
 from discorl.comparison.workers import Failure
+from discorl.statistics import Estimate, interquartile_estimate, normalize
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,8 @@ class DiscoverConfig(FlatView):
     """Compute in double precision, for comparisons."""
     eval_steps: Count = 1000
     """Updates of each fresh agent that evaluates the rule."""
+    eval_agents: Count = 1
+    """Fresh agents in each environment."""
     run: RunConfig = field(
         default_factory=lambda: RunConfig(log_every=5, eval_every=200, checkpoint_every=50)
     )

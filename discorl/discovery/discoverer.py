@@ -10,7 +10,7 @@ from torch import Tensor
 
 from discorl.discovery.config import DiscoverConfig, deal_environments
 from discorl.discovery.distributed import Group
-from discorl.discovery.member import Member
+from discorl.discovery.member import Member, member_seed
 from discorl.discovery.meta_loss import MetaGradient
 from discorl.discovery.stack import meta_step_together, seats, stacks
 from discorl.errors import DiscorlError
@@ -72,7 +72,8 @@ class Discoverer:
         try:
             own = [index for index in range(config.agents) if self.group.owns(index)]
             envs = [self.env_of[index] for index in own]
-            for index, env, seat in zip(own, envs, seats(config, envs), strict=True):
+            places = seats(config, envs, [member_seed(config, index) for index in own])
+            for index, env, seat in zip(own, envs, places, strict=True):
                 self.members.append(Member(config, index, env, self.rule, seat))
         except BaseException:
             self.close()

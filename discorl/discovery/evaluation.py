@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import torch
 
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.member import begin_life, next_batch
+from discorl.discovery.stack import seats
+from discorl.life.life import Life
 from discorl.life.playing import EvaluationStopped, Watch
+from discorl.life.together import act_together, by_shape, learn_together
 from discorl.rules.disco import DiscoRule
 
 _SEED_OFFSET = 500_000
@@ -40,28 +44,72 @@ def evaluate_rule(
     index: int = 0,
     watch: Watch | None = None,
 ) -> RuleEvaluation:
-    """Train one fresh agent from birth with the rule held fixed.
+    """Train one fresh agent from birth with the rule held fixed; see `evaluate_agents`."""
+    return evaluate_agents(rule, config, env, (seed,), points, index, watch)[0]
 
-    It lives as the population's agent `index` does: same network, same experience, same learning.
-    `watch` is called after each update with the number so far and the total; True ends it.
+
+def evaluate_agents(
+    rule: DiscoRule,
+    config: DiscoverConfig,
+    env: str,
+    seeds: Sequence[int],
+    points: int = 50,
+    index: int = 0,
+    watch: Watch | None = None,
+) -> list[RuleEvaluation]:
+    """Train a fresh agent for each seed from birth, with the rule held fixed.
+
+    They live as the population's agent `index` does: same network, same experience, same learning;
+    and all at once, if it is stacked. `watch` is called after each update with the number so far
+    and the total; True ends it.
     """
-    seed_of_life = _SEED_OFFSET + seed
-    generator = torch.Generator(config.run.torch_device).manual_seed(seed_of_life)
     every = max(config.eval_steps // points, 1)
-    curve = []
-    with closing(begin_life(config, index, env, seed_of_life, rule, generator)) as life:
+    curves: list[list[tuple[int, float]]] = [[] for _ in seeds]
+    with ExitStack() as open_lives:
+        lives = _fresh_lives(rule, config, env, seeds, index, open_lives)
         for step in range(1, config.eval_steps + 1):
-            life.learn(next_batch(life, life.act()))
+            _live(lives, config.stacked)
             if watch is not None and watch(step, config.eval_steps):
                 raise EvaluationStopped
             if step % every == 0 or step == config.eval_steps:
-                curve.append((step, life.episodes.mean_return()))
-    returns = [value for _, value in curve]
-    return RuleEvaluation(
-        env=env,
-        seed=seed,
-        steps=config.eval_steps,
-        final_return=returns[-1],
-        mean_return=sum(returns) / len(returns),
-        curve=curve,
-    )
+                for life, curve in zip(lives, curves, strict=True):
+                    curve.append((step, life.episodes.mean_return()))
+    return [
+        RuleEvaluation(
+            env=env,
+            seed=seed,
+            steps=config.eval_steps,
+            final_return=curve[-1][1],
+            mean_return=sum(value for _, value in curve) / len(curve),
+            curve=curve,
+        )
+        for seed, curve in zip(seeds, curves, strict=True)
+    ]
+
+
+def _fresh_lives(
+    rule: DiscoRule,
+    config: DiscoverConfig,
+    env: str,
+    seeds: Sequence[int],
+    index: int,
+    open_lives: ExitStack,
+) -> list[Life]:
+    of_lives = [_SEED_OFFSET + seed for seed in seeds]
+    places = seats(config, [env] * len(seeds), of_lives)
+    lives = []
+    for seed, seat in zip(of_lives, places, strict=True):
+        generator = torch.Generator(config.run.torch_device).manual_seed(seed)
+        life = begin_life(config, index, env, seed, rule, generator, seat)
+        lives.append(open_lives.enter_context(closing(life)))
+    return lives
+
+
+def _live(lives: Sequence[Life], stacked: bool) -> None:
+    """One update of each."""
+    if not stacked:
+        for life in lives:
+            life.learn(next_batch(life, life.act()))
+        return
+    for group in by_shape(lives):
+        learn_together(group, list(map(next_batch, group, act_together(group))))

@@ -16,12 +16,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.discoverer import AGENT_METRICS, Discoverer, MetaStepReport
 from discorl.discovery.distributed import join_group
-from discorl.discovery.evaluation import RuleEvaluation, evaluate_rule
+from discorl.discovery.evaluation import RuleEvaluation, evaluate_agents
 from discorl.discovery.plots import (
     EVALUATIONS_FILE,
     RETURN,
@@ -56,6 +57,7 @@ from discorl.runs.session import (
     stop_signals,
 )
 from discorl.settings import change
+from discorl.statistics import mean_estimate
 
 BEST_FILE = "best_rule.safetensors"
 
@@ -240,8 +242,12 @@ class _Run:
         env_of = self.discoverer.env_of
         envs, updates = list(dict.fromkeys(env_of)), self.config.eval_steps
         say = self.observer.message
-        say(f"evaluating the rule: {len(envs)} fresh agents, {updates:,} updates each")
-        results = [self._evaluate_on(rule, env, place, len(envs)) for place, env in enumerate(envs)]
+        agents = len(envs) * self.config.eval_agents
+        say(f"evaluating the rule: {agents} fresh agents, {updates:,} updates each")
+        by_env = {
+            env: self._evaluate_on(rule, env, place, agents) for place, env in enumerate(envs)
+        }
+        results = [result for found in by_env.values() for result in found]
         score = math.fsum(r.final_return for r in results) / len(results)
         entry = {
             "meta_step": self.discoverer.step,
@@ -254,23 +260,30 @@ class _Run:
         if score > best:
             save_rule(self._signed(rule, entry), self.folder / BEST_FILE)
         assert self.writer is not None
-        record = {f"eval/{r.env}": r.final_return for r in results}
+        returns = {env: [r.final_return for r in found] for env, found in by_env.items()}
+        record = {f"eval/{env}": math.fsum(own) / len(own) for env, own in returns.items()}
         self.writer.write(self.discoverer.step, {"eval/fresh_agents": score, **record})
-        parts = ", ".join(f"{r.env} {r.final_return:.3f}" for r in results)
+        parts = ", ".join(f"{env} {_told(own)}" for env, own in returns.items())
         say(f"meta-step {self.discoverer.step}: fresh agents reach {score:.3f} ({parts})")
 
-    def _evaluate_on(self, rule: DiscoRule, env: str, place: int, count: int) -> RuleEvaluation:
-        """One fresh agent; a signal ends its life, and the run can be resumed."""
+    def _evaluate_on(
+        self, rule: DiscoRule, env: str, place: int, count: int
+    ) -> list[RuleEvaluation]:
+        """Fresh agents in one environment; a signal ends them, and the run can be resumed."""
+        agents = self.config.eval_agents
 
         def watch(done: int, total: int) -> bool:
-            what = f"evaluating the rule, fresh agent {place + 1} of {count}, updates"
+            first, last = place * agents + 1, (place + 1) * agents
+            which = f"agent {first}" if first == last else f"agents {first} to {last}"
+            what = f"evaluating the rule, fresh {which} of {count}, updates"
             self.observer.evaluating(what, done, total)
             # Several processes stop together, after the evaluation.
             return bool(self.stop) and self.discoverer.group.size == 1
 
         try:
             index = self.discoverer.env_of.index(env)
-            return evaluate_rule(rule, self.config, env, index=index, watch=watch)
+            seeds = range(agents)
+            return evaluate_agents(rule, self.config, env, seeds, index=index, watch=watch)
         except EvaluationStopped:
             self._save(self.discoverer.checkpoint())
             raise Interrupted(self.stop[0], self.folder, self.discoverer.step) from None
@@ -339,6 +352,12 @@ class _Run:
         if discoverer.step:
             notes.append(f"resuming from meta-step {discoverer.step}")
         return notes
+
+
+def _told(values: list[float]) -> str:
+    """The mean over fresh agents, and half its interval if there are several."""
+    mean, estimate = math.fsum(values) / len(values), mean_estimate(np.array(values))
+    return f"{mean:.3f}" + (f" ± {estimate.high - mean:.3f}" if estimate else "")
 
 
 def check_finite(report: MetaStepReport, step: int) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from discorl.discovery.config import DiscoverConfig
-from discorl.discovery.member import Member, SeatMaker, member_seed, next_batch
+from discorl.discovery.config import DiscoverConfig, deal_environments
+from discorl.discovery.member import Member, SeatMaker, next_batch
 from discorl.discovery.meta_gradient import meta_gradient
 from discorl.discovery.meta_loss import MetaGradient
 from discorl.envs.families import resolve_environment
@@ -21,17 +21,23 @@ from discorl.stacking import Each
 from discorl.tree import stack
 
 
-def seats(config: DiscoverConfig, env_of: Sequence[str]) -> list[SeatMaker | None]:
+def seats(
+    config: DiscoverConfig, env_of: Sequence[str], seeds: Sequence[int]
+) -> list[SeatMaker | None]:
     """Where each agent's environments come from, if agents in the same game or family share one.
 
     None for an agent that has an environment of its own.
+
+    Args:
+      env_of: each agent's environment, or family.
+      seeds: each agent's own.
     """
     padding = None
     if config.padded:
         outside = [env for env in env_of if is_external(env)]
         if outside:
             raise DiscorlError(f"--padded: only built-in games can be, and '{outside[0]}' is none")
-        padding = common_padding(env_of)
+        padding = common_padding(deal_environments(config.envs, config.agents))
     makers: list[SeatMaker | None] = [None] * len(env_of)
     if not config.stacked or config.life.environment.normalize_observations:
         return makers
@@ -39,10 +45,9 @@ def seats(config: DiscoverConfig, env_of: Sequence[str]) -> list[SeatMaker | Non
         if is_external(env):
             continue
         agents = [index for index, own in enumerate(env_of) if own == env]
-        seeds = [member_seed(config, index) for index in agents]
-        specs = [resolve_environment(env, seed) for seed in seeds]
+        specs = [resolve_environment(env, seeds[index]) for index in agents]
         copies, device = config.life.experience.num_envs, config.run.torch_device
-        table = Table(env, specs, copies, seeds[0], padding, device)
+        table = Table(env, specs, copies, seeds[agents[0]], padding, device)
         for place, index in enumerate(agents):
             makers[index] = partial(table.source, place)
     return makers

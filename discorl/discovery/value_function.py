@@ -1,12 +1,16 @@
 """The value network that judges agents in discovery, part of neither the agent nor the rule.
 
-Its V-trace runs over the *actor's own* time indexing: the reward and discount stored with step t,
-not those that follow it. That is how the published rules were discovered.
+There are two ways to give credit. In the published code its V-trace runs over the *actor's own*
+time indexing: the advantage of an action is built from the reward that arrived with the observation
+it was chosen on, not from the one that it brought, and an episode's first action gets none.
+`aligned` credit gives every action the reward and the end that follow it, as a learner's own
+V-trace does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +27,7 @@ from discorl.optim import AdamState, ClippedAdam, Schedule, apply_updates
 from discorl.rollout import Rollout
 from discorl.settings import Positive, Share, Sizes, check_fields
 from discorl.stacking import ALONE, Each
+from discorl.tree import tree_map
 from discorl.values import MovingAverage, ValueReading, importance_weights, vtrace
 from discorl.values.losses import value_loss_from_td
 from discorl.values.returns import VTraceReturns
@@ -35,6 +40,9 @@ _OUTPUT = ValueReading()
 class ValueConfig:
     """Sizes and constants; the defaults are the published ones."""
 
+    credit: Literal["published", "aligned"] = "published"
+    """What an action is judged by: the reward that came before it, as in the published code, or
+    the one that it brought."""
     value_torso: Sizes = (256, 256)
     """Units of the fully connected layers of the value network that judges the agents."""
     value_learning_rate: Positive = 1e-3
@@ -138,12 +146,7 @@ class ValueFunction:
         net_out = self._forward(state.params, rollout)
         values = _READING(net_out).detach()
         rho = importance_weights(logits[:-1].detach(), rollout.logits[:-1], rollout.actions[:-1])
-        discounts = self.config.value_discount * rollout.discounts[:-1].to(values.dtype)
-        # Judged as if episodes had ended where they were cut off: the next step is another's.
-        discounts = rollout.transitions().without_gaps(discounts)
-        returns = vtrace(
-            rollout.rewards[:-1], discounts, rho, values, values, self.config.value_lambda
-        )
+        returns = self._returns(rollout, rho, values)
         decay = self.config.value_average_decay
         advantage = state.advantage.update(returns.advantage, decay)
         td = state.td.update(returns.td, decay)
@@ -157,6 +160,25 @@ class ValueFunction:
             advantage=advantage,
             td=td,
         )
+
+    def _returns(self, rollout: Rollout, rho: Tensor, values: Tensor) -> VTraceReturns:
+        """V-trace, with credit as configured."""
+        config, transitions = self.config, rollout.transitions()
+        if config.credit == "published":
+            discounts = config.value_discount * rollout.discounts[:-1].to(values.dtype)
+            # Judged as if episodes had ended where they were cut off: the next step is another's.
+            discounts = transitions.without_gaps(discounts)
+            rewards = rollout.rewards[:-1]
+            return vtrace(rewards, discounts, rho, values, values, config.value_lambda)
+        returns = vtrace(
+            transitions.rewards,
+            config.value_discount * transitions.continues,
+            rho,
+            values,
+            values,
+            transitions.trace_decay(config.value_lambda),
+        )
+        return tree_map(transitions.without_gaps, returns)
 
     def update(
         self, state: ValueState, rollout: Rollout, logits: Tensor, each: Each = ALONE

@@ -22,7 +22,7 @@ from discorl.rollout import TimeStep
 
 
 class Seat:
-    """One member's place at a stacked environment: an `Environment` that cannot step alone."""
+    """One member's place at a stacked environment, as an `Environment` of its own."""
 
     max_episode_steps = TensorEnvironment.max_episode_steps
 
@@ -41,8 +41,8 @@ class Seat:
         return self.table.replace(self.place, self._spec, seed)
 
     def step(self, actions: Tensor) -> TimeStep:
-        """All seats step together: see `StackedEnvironment.step`."""
-        raise RuntimeError("a seat cannot step alone")
+        """See `Environment.step`: alone, which takes as long as all seats together."""
+        return self.table.step_member(self.place, actions)
 
     def state_dict(self) -> dict[str, Tensor]:
         """See `Environment.state_dict`: its own boards, and the generator that all share."""

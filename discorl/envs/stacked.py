@@ -15,7 +15,7 @@ from discorl.envs.tensor import StackableGame, TensorEnvironment
 from discorl.errors import DiscorlError
 from discorl.rollout import TimeStep
 from discorl.settings import field_types
-from discorl.tree import unflatten
+from discorl.tree import tree_map, unflatten
 
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float32}
 
@@ -162,6 +162,18 @@ class StackedEnvironment(TensorEnvironment):
         reward = torch.zeros(self.copies, device=self._generator.device)
         seen = self.game.observe(self._state)[boards]
         return TimeStep(seen, reward, torch.zeros_like(reward, dtype=torch.bool))
+
+    def step_member(self, p: int, actions: Tensor) -> TimeStep:
+        """Act in the copies of member p alone, [B]; the others stay where they are."""
+        before, boards = self._state, self._boards(p)
+        everyone = actions.new_zeros(self.num_envs)
+        everyone[boards] = actions
+        step = self.step(everyone)
+        after = self._state
+        self._state = {name: old.clone() for name, old in before.items()}
+        for name, new in after.items():
+            self._state[name][boards] = new[boards]
+        return tree_map(lambda tensor: tensor[boards], step)
 
     def member_state(self, p: int) -> dict[str, Tensor]:
         """All that member p has of its own, and the generator."""

@@ -16,6 +16,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from discorl.agents.network import Network
 from discorl.envs.base import Environment
 from discorl.envs.seats import Seat
 from discorl.life.acting import Acted, policy_step
@@ -34,6 +35,14 @@ def shape_of(life: Life) -> str:
     step = life.time_step
     told = (step.truncated is None, step.reset is None, step.last is None)
     return repr((life.config, life.env.observation_spec, life.env.num_actions, *told))
+
+
+def by_shape(lives: Sequence[Life]) -> list[list[Life]]:
+    """The lives that can be stacked, each group in the order given."""
+    groups: dict[str, list[Life]] = {}
+    for life in lives:
+        groups.setdefault(shape_of(life), []).append(life)
+    return list(groups.values())
 
 
 def act_together(lives: Sequence[Life], length: int | None = None) -> list[Rollout]:
@@ -63,9 +72,10 @@ def one_of(tree: T, index: int) -> T:
 
 @torch.no_grad()
 def _play(lives: Sequence[Life], length: int) -> list[Acted]:
-    each = Each(len(lives))
-    look = each(partial(policy_step, lives[0].mind.learner.agent))
-    params = stack([life.state.params for life in lives])
+    agent = lives[0].mind.learner.agent
+    look = Each(len(lives))(partial(policy_step, agent))
+    needed = agent.policy_params if isinstance(agent, Network) else dict
+    params = stack([needed(life.state.params) for life in lives])
     before = memory = _join_memories(lives)
     step = _join([life.time_step for life in lives])
     steps, actions, logits = [], [], []

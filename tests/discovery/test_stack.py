@@ -7,6 +7,7 @@ import torch
 
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.discoverer import Discoverer
+from discorl.discovery.evaluation import evaluate_agents
 from discorl.discovery.member import Member
 from discorl.discovery.meta_gradient import meta_gradient
 from discorl.discovery.stack import meta_step_together, stacks
@@ -186,11 +187,20 @@ class TestFamilies:
         for kept in (0, 2):
             assert_close(one.members[kept].life.time_step, other.members[kept].life.time_step)
 
-    def test_a_seat_does_not_step_alone(self, tiny_rule):
-        member = Discoverer(config(stacked=True), tiny_rule).members[0]
-        assert isinstance(member.life.env, Seat)
-        with pytest.raises(RuntimeError, match="a seat cannot step alone"):
-            member.life.env.step(torch.zeros(4, dtype=torch.int64))
+    def test_a_seat_that_steps_alone_moves_nobody_else(self, tiny_rule):
+        one, two, three = (m.life.env for m in Discoverer(config(stacked=True), tiny_rule).members)
+        before = [seat.state_dict() for seat in (one, two, three)]
+        two.step(torch.zeros(4, dtype=torch.int64))
+        for seat, old in zip((one, two, three), before, strict=True):
+            del old["generator"]
+            same = all(torch.equal(t, seat.state_dict()[name]) for name, t in old.items())
+            assert same == (seat is not two)
+
+    def test_a_newborn_acts_until_there_is_enough_to_learn_from(self, tiny_rule):
+        hungry = {"batch_size": 12, "replay_fraction": 1.0, "replay_capacity": 16}
+        discoverer = Discoverer(config(stacked=True, lifetimes=(4,), **hungry), tiny_rule)
+        for _ in range(4):
+            assert discoverer.meta_step().skipped == 0
 
     @pytest.mark.parametrize("padded", [False, True])
     def test_a_resumed_population_goes_on_to_the_bit(self, tiny_rule, padded):
@@ -235,3 +245,21 @@ def test_a_stack_reports_what_one_meta_step_of_it_says(tiny_rule):
 def test_what_cannot_be_padded_is_said(tiny_rule, settings, said):
     with pytest.raises(DiscorlError, match=said):
         Discoverer(config(**settings), tiny_rule)
+
+
+@pytest.mark.parametrize("kind", [{}, {"padded": True}, REPLAY], ids=["plain", "padded", "replay"])
+def test_fresh_agents_of_a_stack_learn_side_by_side(tiny_rule, kind):
+    settings = config(envs=FAMILIES, stacked=True, eval_steps=6, float64=False, **kind)
+    found = evaluate_agents(tiny_rule, settings, "family:catch", (0, 1, 2))
+    again = evaluate_agents(tiny_rule, settings, "family:catch", (0, 1, 2))
+    assert found == again
+    assert [result.seed for result in found] == [0, 1, 2]
+    assert len({tuple(result.curve) for result in found}) == 3
+
+
+def test_in_an_external_environment_they_are_who_they_would_be_alone(tiny_rule):
+    settings = config(envs=(CUT_OFF,), eval_steps=12, eval_agents=2)
+    rule = tiny_rule.to(torch.float64)
+    alone = [evaluate_agents(rule, settings, CUT_OFF, (seed,))[0] for seed in (0, 1)]
+    stacked = change(settings, {"stacked": True})
+    assert evaluate_agents(rule, stacked, CUT_OFF, (0, 1)) == alone

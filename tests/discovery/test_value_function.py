@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from discorl.discovery.value_function import ValueConfig, ValueFunction
+from discorl.envs.sources import find_environment
 from discorl.observations import ArraySpec
 from discorl.rollout import Rollout
 from discorl.tree import flatten
@@ -34,8 +35,17 @@ def rollout_of(observations, rewards, discounts, logits=None, actions=None):
 
 @pytest.fixture
 def identity():
+    return identity_network("published")
+
+
+@pytest.fixture
+def aligned():
+    return identity_network("aligned")
+
+
+def identity_network(credit):
     """A network that gives its one observed number back, so that values are chosen by hand."""
-    config = ValueConfig(value_torso=(1,), value_discount=GAMMA, value_lambda=LAMBDA)
+    config = ValueConfig(value_torso=(1,), value_discount=GAMMA, value_lambda=LAMBDA, credit=credit)
     function = ValueFunction(ArraySpec((1,)), config)
     names = ("torso.layers.0.weight", "torso.layers.0.bias", "head.weight", "head.bias")
     shapes = ((1, 1), (1,), (1, 1), (1,))
@@ -68,6 +78,69 @@ def test_vtrace_over_the_actors_own_indexing(identity):
     assert judgement.returns.value_target.flatten().tolist() == pytest.approx([19.9, 20])
     assert judgement.returns.td.flatten().tolist() == pytest.approx([18.9, 18])
     assert judgement.returns.advantage.flatten().tolist() == pytest.approx([18.9, 18])
+
+
+class TestAlignedCredit:
+    def test_an_action_gets_what_it_brought(self, aligned):
+        """Values 1, 2, 3; rewards (99, unread) 10, 20; discounts (1, unread) 1, 0; on policy.
+
+        delta_0 = 10 + 0.9 x 2 - 1 = 10.8; delta_1 = 20 + 0 x 3 - 2 = 18: the episode ended.
+        The rest as above, where the same numbers were stored one step earlier.
+        """
+        function, state = aligned
+        rollout = rollout_of(observing(1.0, 2.0, 3.0), [99, 10, 20], [1, 1, 0])
+        judgement = function.judge(state, rollout, rollout.logits)
+        assert judgement.returns.value_target.flatten().tolist() == pytest.approx([19.9, 20])
+        assert judgement.returns.td.flatten().tolist() == pytest.approx([18.9, 18])
+        assert judgement.returns.advantage.flatten().tolist() == pytest.approx([18.9, 18])
+
+    def test_nothing_passes_from_one_episode_to_the_next(self, aligned):
+        """Step 1 begins an episode: what comes after is no business of action 0."""
+        function, state = aligned
+        observations = observing(1.0, 2.0, 3.0)
+        calm = rollout_of(observations, [0, 5, 0], [1, 0, 1])
+        wild = rollout_of(observing(1.0, 7.0, 8.0), [0, 5, 50], [1, 0, 1])
+        for rollout in (calm, wild):
+            advantage = function.judge(state, rollout, rollout.logits).returns.advantage
+            assert float(advantage[0]) == pytest.approx(5 - 1)
+
+    def test_a_cut_off_episode_is_bootstrapped_and_its_gap_does_not_count(self, aligned):
+        """The episode is cut off at observation 1, shown with value 2; observation 2 begins the
+        next one, and 3 follows it.
+
+        advantage_0 = 10 + 0.9 x 2 - 1 = 10.8, with nothing from beyond the cut.
+        advantage_1 = 0: there is no transition from one episode to the next.
+        advantage_2 = 30 + 0.9 x 4 - 3 = 30.6
+        """
+        function, state = aligned
+        rollout = rollout_of(observing(1.0, 2.0, 3.0, 4.0), [0, 10, 77, 30], [1, 1, 1, 1])
+        final = torch.tensor([[False], [True], [False], [False]])
+        rollout = replace(rollout, final=final)
+        returns = function.judge(state, rollout, rollout.logits).returns
+        assert returns.advantage.flatten().tolist() == pytest.approx([10.8, 0, 30.6])
+        assert returns.td.flatten().tolist() == pytest.approx([10.8, 0, 30.6])
+
+    @pytest.mark.parametrize("credit", ["published", "aligned"])
+    def test_a_bandit_of_one_step_is_judged_by_the_arm_only_if_aligned(self, credit):
+        """Arms pay 0.06 and 0.49, at once; every step is an episode."""
+        game = "bandit:arms=2,noise=0,seed=1"
+        env = find_environment(game).make(256)
+        means = torch.tensor(env.game.means[0])
+        function = ValueFunction(env.observation_spec, ValueConfig(credit=credit))
+        state = function.init(torch.Generator().manual_seed(0))
+        generator = torch.Generator().manual_seed(1)
+        step, steps, actions = env.reset(0), [], []
+        for _ in range(8):
+            action = torch.randint(2, (256,), generator=generator)
+            steps.append(step)
+            actions.append(action)
+            step = env.step(action)
+        rollout = Rollout.from_steps(steps, actions, [torch.zeros(256, 2)] * 8)
+        advantage = function.judge(state, rollout, rollout.logits).returns.advantage[1:]
+        taken = rollout.actions[1:-1]
+        difference = advantage[taken == 0].mean() - advantage[taken == 1].mean()
+        expected = float(means[0] - means[1]) if credit == "aligned" else 0.0
+        assert float(difference) == pytest.approx(expected, abs=0.01)
 
 
 def test_importance_weights_are_clipped_at_one(identity):

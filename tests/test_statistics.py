@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discorl.comparison.statistics import (
+from discorl.statistics import (
     _t_quantile,
     difference_estimate,
     interquartile_estimate,
