@@ -62,7 +62,7 @@ class ImageTorso(Torso):
         return self.functional(dict(self.named_parameters()), observations)
 
     def functional(self, params: Params, observations: Tensor) -> Tensor:
-        """`forward` with other parameters; the general way would take a quarter longer to act."""
+        """`forward` with other parameters; the module is left alone, so threads may share it."""
         prefix, dtype = observations.shape[:-3], next(iter(params.values())).dtype
         x = observations.reshape(prefix.numel(), *self.shape)
         x = x.to(torch.bfloat16 if self.in_bfloat16 else dtype)
