@@ -145,28 +145,29 @@ class Rollout:
           memory: what the agent remembered before the first one, if it has memory.
         """
         observations = [s.observation for s in steps]
-        discounts = torch.stack([s.discount for s in steps])
-        final = None
+        rewards = torch.stack([s.reward for s in steps])
+        over = [s.terminated if s.reset is None else s.terminated | s.reset for s in steps]
+        final: list[Tensor] = []
         if steps[0].truncated is not None:
-            final = torch.stack([torch.zeros_like(s.ended) for s in steps])
             for t, step in enumerate(steps):
                 assert step.truncated is not None
                 if step.reset is not None:
-                    final[t] = step.ended
+                    final.append(step.ended)
                 elif memory is None:
                     observations[t] = step.observation if step.last is None else step.last
-                    final[t] = step.truncated
+                    final.append(step.truncated)
                 else:
-                    discounts[t] = discounts[t].masked_fill(step.truncated, 0)
+                    over[t] = over[t] | step.truncated
+                    final.append(torch.zeros_like(step.truncated))
                     if t:
-                        final[t - 1] |= step.truncated
+                        final[t - 1] = final[t - 1] | step.truncated
         return cls(
             observations=stack(observations),
             actions=torch.stack(list(actions)),
-            rewards=torch.stack([s.reward for s in steps]),
-            discounts=discounts,
+            rewards=rewards,
+            discounts=1 - torch.stack(over).to(rewards.dtype),
             logits=torch.stack(list(logits)),
-            final=final,
+            final=torch.stack(final) if final else None,
             memory=None if memory is None else {k: m.unsqueeze(0) for k, m in memory.items()},
         )
 

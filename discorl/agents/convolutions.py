@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from discorl.agents.torsos import MLPTorso, Torso, redraw_layer_
 from discorl.errors import DiscorlError
+from discorl.layers import Params
 from discorl.observations import ArraySpec
 
 _NATURE_CHANNELS = (32, 64, 64)
@@ -58,7 +59,11 @@ class ImageTorso(Torso):
 
     def forward(self, observations: Tensor) -> Tensor:
         """[..., *shape] -> [..., output_size]."""
-        prefix, dtype = observations.shape[:-3], next(self.parameters()).dtype
+        return self.functional(dict(self.named_parameters()), observations)
+
+    def functional(self, params: Params, observations: Tensor) -> Tensor:
+        """`forward` with other parameters; the module is left alone, so threads may share it."""
+        prefix, dtype = observations.shape[:-3], next(iter(params.values())).dtype
         x = observations.reshape(prefix.numel(), *self.shape)
         x = x.to(torch.bfloat16 if self.in_bfloat16 else dtype)
         if self.scale != 1:
@@ -66,8 +71,13 @@ class ImageTorso(Torso):
         if self.channels_last:
             x = x.permute(0, 3, 1, 2)
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.in_bfloat16):
-            features: Tensor = self.head(self.stack(x).flatten(start_dim=1))
+            for index, module in enumerate(self.stack):
+                x = _apply(module, params, f"stack.{index}", x)
+            features = self.head.functional(self._head_params(params), x.flatten(start_dim=1))
         return features.to(dtype).reshape(*prefix, self.output_size)
+
+    def _head_params(self, params: Params) -> Params:
+        return {n.removeprefix("head."): p for n, p in params.items() if n.startswith("head.")}
 
 
 class ImageNorm(nn.Module):
@@ -89,9 +99,23 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, C, rows, columns], before and after."""
-        inner = self.first(torch.relu(self.norm(x)))
-        carried: Tensor = x + self.second(torch.relu(self.norm(inner)))
-        return carried
+        return self.functional(dict(self.named_parameters()), "", x)
+
+    def functional(self, params: Params, prefix: str, x: Tensor) -> Tensor:
+        """`forward` with other parameters, whose names begin with the prefix."""
+        inner = _apply(self.first, params, f"{prefix}first", torch.relu(self.norm(x)))
+        return x + _apply(self.second, params, f"{prefix}second", torch.relu(self.norm(inner)))
+
+
+def _apply(module: nn.Module, params: Params, name: str, x: Tensor) -> Tensor:
+    """A layer of a stack, with its parameters among others by its name."""
+    if isinstance(module, nn.Conv2d):
+        weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
+        return torch.nn.functional.conv2d(x, weight, bias, module.stride, module.padding)
+    if isinstance(module, ResidualBlock):
+        return module.functional(params, f"{name}.", x)
+    outputs: Tensor = module(x)
+    return outputs
 
 
 def conv_torso(

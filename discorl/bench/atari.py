@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 import gymnasium
@@ -25,46 +25,69 @@ from discorl.training.presets import make_config
 from discorl.training.trainer import Trainer
 
 _EMULATOR = "emulator"
+_WITHOUT_REPLAY = {"replay_fraction": 0.0, "replay_ratio": 1}
+_WAYS: dict[str, dict[str, bool]] = {
+    "training": {},
+    "training_overlap": {"overlap": True},
+    "training_bfloat16": {"bfloat16": True},
+    "training_overlap_bfloat16": {"overlap": True, "bfloat16": True},
+}
+"""How training without replay is timed."""
 
 
-def bench_atari(game: str, num_envs: int, rule: str, rounds: int) -> dict[str, Any]:
+def bench_atari(
+    game: str, num_envs: int, rule: str, rounds: int, replay: bool = True
+) -> dict[str, Any]:
     """Time everything round by round and return the figures.
 
     Args:
       game: such as `ALE/Pong-v5`, without settings: the v5 environments' own are used.
+      replay: train as the preset does; otherwise every rollout is learned from once, in each of
+        several ways.
     """
     if not game.startswith("ALE/") or ":" in game:
         raise DiscorlError(f"--game {game}: expected an Atari game without settings, ALE/Pong-v5")
-    trainer = Trainer(make_config(game, rule, num_envs=num_envs), load_rule(rule))
+    ways = {"training": {}} if replay else {k: {**_WITHOUT_REPLAY, **v} for k, v in _WAYS.items()}
+    trainers = {way: _trainer(game, rule, num_envs, settings) for way, settings in ways.items()}
+    trainer = trainers["training"]
     length = trainer.config.rollout_length
     subjects: dict[str, Callable[[], object]] = {
         _EMULATOR: _emulator_loop(game, num_envs, length),
         "environment": _environment_loop(game, num_envs, length),
         "acting": acting_loop(trainer),
-        "training": trainer.train_step,
+        **{way: each.train_step for way, each in trainers.items()},
     }
-    while trainer.train_step() is None:
-        pass  # Until there is a batch to learn from.
+    for each in trainers.values():
+        while each.train_step() is None:
+            pass  # Until there is a batch to learn from.
     trainer.life.seconds = dict.fromkeys(PHASES, 0.0)
     watch = Stopwatch(subjects)
     seconds = watch.run(rounds)
     shares = dict(trainer.life.seconds)
     total = sum(shares.values())
-    trainer.close()
+    for each in trainers.values():
+        each.close()
     figures: dict[str, Any] = {
         "game": game,
         "rule": rule,
         "num_envs": num_envs,
         "threads": torch.get_num_threads(),
         "rounds": rounds,
+        "replay": "as the preset" if replay else "none",
     }
     for name, time in seconds.items():
         figures[f"{name}_env_steps_per_second"] = length * num_envs / time
     for name in list(subjects)[1:]:
-        figures[f"{name}_over_{_EMULATOR}"] = _speed_ratio(watch, name)
+        figures |= _ratios(f"{name}_over_{_EMULATOR}", watch.seconds, name)
+    for name in list(subjects)[1:]:
+        figures |= _ratios(f"{name}_cpu_over_{_EMULATOR}", watch.cpu_seconds, name)
     for phase in PHASES:
         figures[f"training_share_{phase}"] = shares[phase] / total
     return figures
+
+
+def _trainer(game: str, rule: str, num_envs: int, settings: dict[str, Any]) -> Trainer:
+    return Trainer(make_config(game, rule, num_envs=num_envs, **settings), load_rule(rule))
 
 
 def make_emulator(game: str, num_envs: int) -> Any:
@@ -101,7 +124,9 @@ def _environment_loop(game: str, num_envs: int, length: int) -> Callable[[], Non
     return run
 
 
-def _speed_ratio(watch: Stopwatch, name: str) -> float:
-    """Median over rounds: other load on the machine slows both in a round alike."""
-    pairs = zip(watch.seconds[_EMULATOR], watch.seconds[name], strict=True)
-    return median(emulator / own for emulator, own in pairs)
+def _ratios(figure: str, seconds: dict[str, list[float]], name: str) -> dict[str, float]:
+    """Median and quartiles over rounds: other load slows both in a round alike."""
+    pairs = zip(seconds[_EMULATOR], seconds[name], strict=True)
+    ratios = [emulator / own for emulator, own in pairs]
+    low, _, high = quantiles(ratios, n=4)
+    return {figure: median(ratios), f"{figure}_from": low, f"{figure}_to": high}

@@ -42,6 +42,8 @@ class Stopwatch:
 
     subjects: dict[str, Callable[[], object]]
     seconds: dict[str, list[float]] = field(default_factory=dict)
+    cpu_seconds: dict[str, list[float]] = field(default_factory=dict)
+    """Processor time of all threads, which other processes do not lengthen much."""
 
     def run(self, rounds: int, warmup: int = 2) -> dict[str, float]:
         """Median seconds of each subject."""
@@ -51,9 +53,10 @@ class Stopwatch:
         for _ in range(rounds):
             for name, subject in self.subjects.items():
                 subject()  # Untimed: caches and allocator are as in a run of many steps.
-                started = time.perf_counter()
+                started, cpu_started = time.perf_counter(), time.process_time()
                 subject()
                 self.seconds.setdefault(name, []).append(time.perf_counter() - started)
+                self.cpu_seconds.setdefault(name, []).append(time.process_time() - cpu_started)
         return {name: median(times) for name, times in self.seconds.items()}
 
 

@@ -80,8 +80,11 @@ class BenchAtari:
     """Copies of the game that act at once."""
     rule: str = "sprout"
     """The rule to time training with, at its preset."""
+    replay: bool = True
+    """Train as the preset does. --no-replay learns from every rollout once, and times that in four
+    ways: plain, with --overlap, with --bfloat16, and with both."""
     rounds: int = 15
-    """How often each is timed; medians are reported."""
+    """How often each is timed; medians and quartiles are reported."""
     json: bool = False
     """Print JSON on standard output."""
 
@@ -91,7 +94,8 @@ class BenchAtari:
 
         _check_rounds(self.rounds, least=5)
         return _report(
-            lambda: bench_atari(self.game, self.num_envs, self.rule, self.rounds), self.json
+            lambda: bench_atari(self.game, self.num_envs, self.rule, self.rounds, self.replay),
+            self.json,
         )
 
 

@@ -85,7 +85,8 @@ def make_atari(spec: str, num_envs: int, device: torch.device | str = "cpu") -> 
         reward_clipping=False,
     )
     limit = settings.frames // settings.frame_skip + 1
-    env = AtariEnvironment(vector_env, spec, device, max_episode_steps=limit)
+    # The emulator hands its arrays over at every step and allocates new ones.
+    env = AtariEnvironment(vector_env, spec, device, max_episode_steps=limit, fresh=True)
     assert isinstance(env.observation_spec, ArraySpec)
     env.observation_spec = replace(env.observation_spec, stack=settings.stack)
     return env

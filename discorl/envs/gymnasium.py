@@ -29,6 +29,9 @@ _PATIENCE = 2.0
 """Seconds a worker has to end when asked to, before it is killed."""
 
 _Flags = npt.NDArray[np.bool_]
+_Floats = npt.NDArray[np.float32]
+_WHOLE = "biu"
+"""Kinds of numbers that are always finite."""
 
 
 class GymnasiumEnvironment:
@@ -45,6 +48,7 @@ class GymnasiumEnvironment:
       discretize_actions: values in each dimension of continuous actions.
       max_episode_steps: after how many steps episodes are cut off, if they do not say so
         themselves.
+      fresh: its observations are in new memory at every step, and need not be copied.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class GymnasiumEnvironment:
         timeout: float = 60.0,
         discretize_actions: int = 0,
         max_episode_steps: int | None = None,
+        fresh: bool = False,
     ) -> None:
         self.name = name
         self.max_episode_steps = max_episode_steps or _step_limit(vector_env)
@@ -65,7 +70,7 @@ class GymnasiumEnvironment:
         self._timeout = timeout
         try:
             self._mode = _autoreset_mode(vector_env)
-            self._reader = ObservationReader(vector_env.single_observation_space)
+            self._reader = ObservationReader(vector_env.single_observation_space, fresh)
             self._writer = ActionWriter(vector_env.single_action_space, discretize_actions)
         except DiscorlError as error:
             raise DiscorlError(f"environment '{name}': {error}") from error
@@ -125,28 +130,32 @@ class GymnasiumEnvironment:
 
     def _begin(self, seed: int) -> TimeStep:
         observation = self._read(self._call(self._env.reset, seed=seed)[0])
-        self._done = none = self._nowhere()
+        self._done = self._nowhere()
         reward = torch.zeros(self.num_envs, device=self._device)
-        reset = self._tensor(none) if self._mode == _NEXT_STEP else None
-        return TimeStep(observation, reward, self._tensor(none), self._tensor(none), reset)
+        terminated, truncated, reset = (self._tensor(self._nowhere()) for _ in range(3))
+        resets = reset if self._mode == _NEXT_STEP else None
+        return TimeStep(observation, reward, terminated, truncated, resets)
 
     def _idle_resets(
-        self, observation: Observation, reward: Tensor, terminated: _Flags, truncated: _Flags
+        self, observation: Observation, reward: _Floats, terminated: _Flags, truncated: _Flags
     ) -> TimeStep:
         """The next step begins the new episode and does nothing else."""
-        reset, self._done = self._tensor(self._done), terminated | truncated
+        reset, self._done = self._done, terminated | truncated
+        if reset.any():
+            reward[reset] = 0
+            terminated, truncated = terminated & ~reset, truncated & ~reset
         return TimeStep(
             observation,
-            reward.masked_fill(reset, 0),
-            terminated=self._tensor(terminated) & ~reset,
-            truncated=self._tensor(truncated) & ~reset,
-            reset=reset,
+            self._tensor(reward),
+            terminated=self._tensor(terminated),
+            truncated=self._tensor(truncated),
+            reset=self._tensor(reset),
         )
 
     def _instant_resets(
         self,
         observation: Observation,
-        reward: Tensor,
+        reward: _Floats,
         terminated: _Flags,
         truncated: _Flags,
         rows: npt.NDArray[np.intp],
@@ -157,7 +166,7 @@ class GymnasiumEnvironment:
         cut[rows] = True
         return TimeStep(
             observation,
-            reward,
+            self._tensor(reward),
             terminated=self._tensor((terminated | truncated) & ~cut),
             truncated=self._tensor(cut),
             last=_with_rows(observation, rows, last) if len(rows) else None,
@@ -188,8 +197,8 @@ class GymnasiumEnvironment:
     def _read(self, shown: Any) -> Observation:
         observation = self._checked(self._reader.read, shown)
         for leaf in observation_leaves(observation).values():
-            if len(leaf) != self.num_envs:
-                raise self._error(f"observations of {len(leaf)} copies instead of {self.num_envs}")
+            if (copies := leaf.shape[0]) != self.num_envs:
+                raise self._error(f"observations of {copies} copies instead of {self.num_envs}")
         return observation
 
     def _checked(self, read: Callable[..., Observation], *args: Any) -> Observation:
@@ -198,13 +207,14 @@ class GymnasiumEnvironment:
         except DiscorlError as error:
             raise self._error(str(error)) from error
 
-    def _rewards(self, rewards: Any) -> Tensor:
-        array = np.array(rewards, dtype=np.float32)
+    def _rewards(self, rewards: Any) -> _Floats:
+        given = np.asarray(rewards)
+        array = given.astype(np.float32)
         if array.shape != (self.num_envs,):
             raise self._error(f"rewards: expected [{self.num_envs}], got {list(array.shape)}")
-        if not np.isfinite(array).all():
+        if given.dtype.kind not in _WHOLE and not np.isfinite(array).all():
             raise self._error(f"reward: {array[~np.isfinite(array)][0]}")
-        return self._tensor(array)
+        return array
 
     def _flags(self, what: str, flags: Any) -> _Flags:
         array = np.array(flags, dtype=np.bool_)
@@ -216,7 +226,8 @@ class GymnasiumEnvironment:
         return np.zeros(self.num_envs, dtype=np.bool_)
 
     def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
-        return torch.from_numpy(array.copy()).to(self._device)
+        """An array that nobody else keeps, as a tensor."""
+        return torch.from_numpy(array).to(self._device)
 
     def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """What the vector environment answers; after a failure no workers are left behind."""

@@ -34,9 +34,12 @@ class ObservationReader:
     Box: floats and wide integers as float32, bytes and booleans as uint8. Discrete and
     MultiDiscrete: one-hot vectors in a row. MultiBinary: uint8. Dict and Tuple: a dictionary of
     entries, with the names of nested ones joined by dots.
+
+    Args:
+      fresh: what is read is in new memory each time, and need not be copied.
     """
 
-    def __init__(self, space: Space[Any]) -> None:
+    def __init__(self, space: Space[Any], fresh: bool = False) -> None:
         self.space = space
         leaves = list(_leaves(space, ()))
         readable = [(path, leaf) for path, leaf in leaves if _is_readable(leaf)]
@@ -45,7 +48,7 @@ class ObservationReader:
             warnings.warn(
                 f"observations: left out what cannot be read: {', '.join(left)}", stacklevel=2
             )
-        self._entries = [_make_entry(path, leaf) for path, leaf in readable or leaves]
+        self._entries = [_make_entry(path, leaf, fresh) for path, leaf in readable or leaves]
         self._plain = not isinstance(space, spaces.Dict | spaces.Tuple)
         names = [entry.name for entry in self._entries]
         if not names or len(set(names)) < len(names):
@@ -55,7 +58,7 @@ class ObservationReader:
         self.spec: ObservationSpec = self._entries[0].spec if self._plain else specs
 
     def read(self, batched: Any, rows: _Array | slice = _ALL) -> Observation:
-        """Observations from a vector environment, as tensors [B, ...] with memory of their own.
+        """Observations from a vector environment, as tensors [B, ...] that nobody else changes.
 
         With `rows`, only those of some copies.
         """
@@ -94,8 +97,8 @@ class _Entry:
     space: Space[Any]
     spec: ArraySpec
     encode: Callable[[_Array], _Array]
-    """[N, *space.shape] -> [N, *spec.shape] of the spec's type, always in new memory: vector
-    environments may reuse theirs."""
+    """[N, *space.shape] -> [N, *spec.shape] of the spec's type, in new memory, unless what is read
+    is so already: vector environments may reuse theirs."""
 
     @property
     def title(self) -> str:
@@ -156,15 +159,15 @@ def _is_readable(space: Space[Any]) -> bool:
     return isinstance(space, _READABLE) and 0 not in (space.shape or ())
 
 
-def _make_entry(path: _Path, space: Space[Any]) -> _Entry:
+def _make_entry(path: _Path, space: Space[Any], fresh: bool) -> _Entry:
     name = ".".join(map(str, path)) or "observations"
     if 0 in (space.shape or ()):
         raise DiscorlError(f"observation space {space}: it holds no numbers")
     if isinstance(space, spaces.Box):
-        return _box_entry(name, path, space)
+        return _box_entry(name, path, space, fresh)
     if isinstance(space, spaces.MultiBinary):
         spec = ArraySpec(space.shape or (1,), torch.uint8)
-        return _Entry(name, path, space, spec, _converter(spec))
+        return _Entry(name, path, space, spec, _converter(spec, fresh))
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         counts, starts = _counts(space)
         spec = ArraySpec((int(counts.sum()),))
@@ -175,7 +178,7 @@ def _make_entry(path: _Path, space: Space[Any]) -> _Entry:
     )
 
 
-def _box_entry(name: str, path: _Path, space: spaces.Box) -> _Entry:
+def _box_entry(name: str, path: _Path, space: spaces.Box, fresh: bool) -> _Entry:
     shape = space.shape or (1,)
     if space.dtype == np.uint8:
         is_picture = bool((space.high == 255).all())
@@ -184,17 +187,20 @@ def _box_entry(name: str, path: _Path, space: spaces.Box) -> _Entry:
         spec = ArraySpec(shape, torch.uint8)
     else:
         spec = ArraySpec(shape)
-    return _Entry(name, path, space, spec, _converter(spec))
+    return _Entry(name, path, space, spec, _converter(spec, fresh))
 
 
-def _converter(spec: ArraySpec) -> Callable[[_Array], _Array]:
-    dtype = np.uint8 if spec.dtype == torch.uint8 else np.float32
+def _converter(spec: ArraySpec, fresh: bool) -> Callable[[_Array], _Array]:
+    as_array = np.asarray if fresh else np.array
 
-    def convert(array: _Array) -> _Array:
+    def convert_bytes(array: _Array) -> _Array:
+        return as_array(array, dtype=np.uint8).reshape(len(array), *spec.shape)
+
+    def convert_floats(array: _Array) -> _Array:
         with np.errstate(over="ignore"):  # Numbers too large become infinite, and are reported.
-            return np.array(array, dtype=dtype).reshape(len(array), *spec.shape)
+            return as_array(array, dtype=np.float32).reshape(len(array), *spec.shape)
 
-    return convert
+    return convert_bytes if spec.dtype == torch.uint8 else convert_floats
 
 
 def _counts(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[_Array, _Array]:

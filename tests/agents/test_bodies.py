@@ -311,3 +311,20 @@ def test_the_mlp_without_a_scale_is_as_it_was():
     x = torch.randn(4, 3, 2)
     layer = torso.layers[0]
     torch.testing.assert_close(torso(x), x.reshape(4, 6) @ layer.weight.t() + layer.bias)
+
+
+@pytest.mark.parametrize("name", ["conv", "nature", "impala"])
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_other_parameters_are_used_and_the_own_ones_are_left_alone(name, layer_norm, bfloat16):
+    config = NetworkConfig(body=name, torso=(8,), layer_norm=layer_norm, bfloat16=bfloat16)
+    spec = ArraySpec((4, 40, 40), torch.uint8, 1 / 255)
+    module, other = make_body(spec, config), make_body(spec, config)
+    observations = torch.randint(256, (3, 4, 40, 40), dtype=torch.uint8)
+    own = {name: p.clone() for name, p in module.named_parameters()}
+    features = module.functional(dict(other.named_parameters()), observations)
+    assert torch.equal(features, other(observations))
+    assert torch.equal(
+        features, functional_call(module, dict(other.named_parameters()), observations)
+    )
+    assert all(torch.equal(p, own[name]) for name, p in module.named_parameters())

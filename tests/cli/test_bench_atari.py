@@ -7,6 +7,7 @@ import pytest
 import torch
 from gymnasium.vector import VectorEnv
 
+from discorl.bench import atari as bench
 from discorl.bench.atari import make_emulator
 from discorl.cli.__main__ import main
 from discorl.envs.atari import make_atari
@@ -29,10 +30,24 @@ def test_speeds_and_their_ratios_to_the_emulator(capsys):
     for name in ("emulator", *OURS):
         assert figures[f"{name}_env_steps_per_second"] > 0
     for name in OURS:
-        assert figures[f"{name}_over_emulator"] > 0
+        for ratio in (f"{name}_over_emulator", f"{name}_cpu_over_emulator"):
+            assert 0 < figures[f"{ratio}_from"] <= figures[ratio] <= figures[f"{ratio}_to"]
     shares = [figures[f"training_share_{phase}"] for phase in PHASES]
     assert min(shares) > 0
     assert sum(shares) == pytest.approx(1)
+
+
+@needs_ale
+def test_training_without_replay_is_timed_in_every_way(capsys, monkeypatch):
+    # Given a processor that may announce bfloat16 and fail
+    ways = {way: {} if "bfloat16" in way else own for way, own in bench._WAYS.items()}
+    monkeypatch.setattr(bench, "_WAYS", ways)
+    assert main([*BENCH, "--rule", "actor_critic", "--no-replay", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["replay"] == "none"
+    for way in ways:
+        assert figures[f"{way}_over_emulator"] > 0
+        assert figures[f"{way}_cpu_over_emulator"] > 0
 
 
 @needs_ale

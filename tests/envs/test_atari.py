@@ -19,6 +19,7 @@ from discorl.observations import ArraySpec
 from discorl.optim import ClippedAdam, Schedule
 from discorl.training.config import TrainConfig
 from discorl.training.trainer import Trainer
+from discorl.tree import flatten, tree_map
 
 needs_ale = pytest.mark.skipif(
     find_spec("ale_py") is None, reason="ale-py is not installed: pip install 'discorl[atari]'"
@@ -93,6 +94,21 @@ def test_an_observation_is_the_last_four_frames():
     assert frames.float().std() > 0
     assert torch.equal(frames[1:, :, :3], frames[:-1, :, 1:])
     assert not torch.equal(frames[-1, :, 3], frames[-1, :, 2])
+
+
+@needs_ale
+def test_no_step_changes_what_an_earlier_one_showed():
+    env = make_atari("ALE/Pong-v5", 2)
+    steps = [env.reset(0)]
+    shown = [tree_map(torch.clone, steps[0])]
+    for t in range(20):
+        steps.append(env.step(torch.full((2,), t % env.num_actions)))
+        shown.append(tree_map(torch.clone, steps[-1]))
+    env.close()
+    for step, then in zip(map(flatten, steps), map(flatten, shown), strict=True):
+        assert all(torch.equal(step[name], then[name]) for name in then)
+    tensors = [leaf for step in steps for leaf in flatten(step).values()]
+    assert len({leaf.data_ptr() for leaf in tensors}) == len(tensors)
 
 
 @needs_ale

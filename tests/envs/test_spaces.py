@@ -239,3 +239,12 @@ def test_a_checked_environment_is_transparent():
     for action in (0, 1, 1):
         for x, y in zip(env.step(action), twin.step(action), strict=True):
             assert np.array_equal(x, y)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_only_what_is_in_new_memory_anyway_is_not_copied(fresh):
+    reader = ObservationReader(spaces.Box(0, 255, (2, 3, 3), np.uint8), fresh)
+    shown = np.zeros((4, 2, 3, 3), dtype=np.uint8)
+    observation = reader.read(shown)
+    shown += 1
+    assert (observation == int(fresh)).all()
