@@ -53,19 +53,30 @@ class BenchLearner:
 
 @dataclass(frozen=True)
 class BenchDiscover:
-    """Time a meta-step at the published setting in both modes, and measure its memory."""
+    """Time a meta-step at the published setting in both modes, and measure its memory; or one of
+    a population of small agents, one by one and stacked."""
 
     rounds: int = 10
     """How often each is timed; medians are reported."""
     memory: bool = True
     """Measure peak memory for 1, 2, 5, 10 and 20 inner updates too, each in its own process."""
+    agents: int = 0
+    """Time a population of this many small agents in place of the published setting."""
+    copies: int = 8
+    """Copies of the environment that each of them has."""
+    envs: tuple[str, ...] = ("family:catch",)
+    """What they play, dealt out in turn; if there are several, padded to one shape too."""
     json: bool = False
     """Print JSON on standard output."""
 
     def run(self) -> int:
         """Measure and print."""
-        from discorl.bench.discover import bench_discover
+        from discorl.bench.discover import bench_discover, bench_population
 
+        if self.agents:
+            _check_rounds(self.rounds, least=3)
+            population = (self.agents, self.copies, self.envs)
+            return _report(lambda: bench_population(self.rounds, *population), self.json)
         _check_rounds(self.rounds, least=5)
         return _report(lambda: bench_discover(self.rounds, self.memory), self.json)
 
@@ -112,6 +123,7 @@ class BenchCommand:
     examples: ClassVar = (
         "discorl bench learner --no-compile",
         "discorl bench discover --no-memory --json",
+        "discorl bench discover --agents 28 --copies 8 --rounds 5",
         "discorl bench atari --game ALE/Breakout-v5",
     )
 
