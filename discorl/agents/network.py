@@ -9,6 +9,7 @@ weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -234,10 +235,12 @@ class Network:
 
 
 def torso_function(torso: nn.Module) -> Callable[[Params, Inputs], Any]:
-    """A torso as a function of its parameters and inputs."""
-    if isinstance(torso, Functional):
-        return torso.functional
-    return lambda params, inputs: functional_call(torso, dict(params), (inputs,))
+    """A torso as a function of parameters and inputs; a copy of it calls a copy of the torso."""
+    return torso.functional if isinstance(torso, Functional) else partial(_call_with, torso)
+
+
+def _call_with(torso: nn.Module, params: Params, inputs: Inputs) -> Any:
+    return functional_call(torso, dict(params), (inputs,))
 
 
 def _one_step(tensor: Tensor) -> Tensor:

@@ -109,15 +109,21 @@ class Life:
         return self.take_in(self.play(self.state.params, self.mind.generator, length))
 
     def play(
-        self, params: Params, generator: torch.Generator, length: int | None = None
+        self,
+        params: Params,
+        generator: torch.Generator,
+        length: int | None = None,
+        agent: Agent | None = None,
     ) -> tuple[Acted, float]:
         """Act in all copies, and the seconds it took; `take_in` must follow.
 
-        Touches nothing but the environment and the generator, so that another thread may do it.
+        Touches nothing but the environment, the generator and the agent's modules; so another
+        thread may do it while this one learns, with a copy of the agent: modules that are called
+        with other parameters hold them meanwhile.
         """
         started = time.perf_counter()
         acted = act(
-            self.mind.learner.agent,
+            agent or self.mind.learner.agent,
             params,
             self.env,
             self.time_step,

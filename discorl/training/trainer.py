@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from discorl.agents.base import Agent
 from discorl.envs.sources import EnvironmentSource, find_environment
 from discorl.errors import DiscorlError
 from discorl.life.life import BadRewardError, Life, upgraded
@@ -27,16 +29,19 @@ class Actor:
     """What acting in the background needs of its own."""
 
     thread: ThreadPoolExecutor
+    agent: Agent
+    """A copy of the one that learns: see `Life.play`."""
     generator: torch.Generator
     """Draws the actions; the life's own draws what is replayed, at the same time."""
     newest: Rollout | None = None
     """What is learned from while the next one is made; None at the start and after a restart."""
 
     @classmethod
-    def make(cls, seed: int, device: torch.device) -> Actor:
+    def make(cls, life: Life, seed: int) -> Actor:
         """An actor that has done nothing yet."""
-        generator = torch.Generator(device).manual_seed(seed + ACTING_SEED)
-        return cls(ThreadPoolExecutor(max_workers=1), generator)
+        generator = torch.Generator(life.device).manual_seed(seed + ACTING_SEED)
+        agent = copy.deepcopy(life.mind.learner.agent)
+        return cls(ThreadPoolExecutor(max_workers=1), agent, generator)
 
 
 class Trainer:
@@ -70,7 +75,7 @@ class Trainer:
             network=network,
             compiled=config.compile,
         )
-        self._actor = Actor.make(config.seed, self.device) if config.overlap else None
+        self._actor = Actor.make(self.life, config.seed) if config.overlap else None
         self.step = 0
         self.unlogged: list[tuple[int, Metrics]] = []
         """Steps and their metrics since the last record, which is their mean."""
@@ -104,7 +109,9 @@ class Trainer:
     def _act_and_learn(self, actor: Actor) -> tuple[Rollout, Metrics | None]:
         """Act with the agent as it is now, and at the same time learn from what was before."""
         life, metrics = self.life, None
-        playing = actor.thread.submit(life.play, life.state.params, actor.generator)
+        playing = actor.thread.submit(
+            life.play, life.state.params, actor.generator, agent=actor.agent
+        )
         try:
             if actor.newest is not None:
                 metrics = self._learn(actor.newest, store=False)

@@ -1,5 +1,9 @@
 """The trainer's step: reproducible, restorable, and careful with what it is fed."""
 
+import math
+import time
+from typing import ClassVar
+
 import pytest
 import torch
 
@@ -462,3 +466,30 @@ def test_an_environment_that_fails_in_the_background_is_reported():
         run(trainer, 1)
     assert trainer.step == 5
     trainer.close()
+
+
+class SlowTorso(torch.nn.Module):
+    """Looks at its weights twice, and notes if somebody else has put others in their place."""
+
+    swapped: ClassVar[list[bool]] = []
+
+    def __init__(self, size):
+        super().__init__()
+        self.linear = torch.nn.Linear(size, 8)
+
+    def forward(self, observations):
+        before = self.linear.weight
+        time.sleep(0.002)
+        self.swapped.append(self.linear.weight is not before)
+        return self.linear(observations.flatten(-3).float())
+
+
+def test_acting_in_the_background_never_sees_what_learning_does_to_the_network():
+    SlowTorso.swapped.clear()
+    settings = config(overlap=True)
+    size = math.prod(Trainer(config(), ACTOR_CRITIC).life.env.observation_spec.shape)
+    trainer = Trainer(settings, ACTOR_CRITIC, network=SlowTorso(size))
+    run(trainer, 6)
+    trainer.close()
+    assert len(SlowTorso.swapped) > 20
+    assert not any(SlowTorso.swapped)
