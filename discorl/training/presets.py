@@ -147,6 +147,18 @@ _PIXELS: Settings = {
     "eval_episodes": 16,
 }
 
+_ACTOR_CRITIC_PIXELS: Settings = {
+    **_PIXELS,
+    "num_envs": 8,
+    "rollout_length": 20,
+    "replay_fraction": 0.5,
+    "replay_capacity": 1024,
+    "learning_rate": 5e-4,
+    "learning_rate_schedule": "linear",
+    "warmup_updates": 100,
+    "steps": 18_750,
+}
+
 _RULE_SETTINGS: dict[str, Settings] = {
     "actor_critic": {"entropy_cost": 0.01, "discount": 0.99},
     "disco103": {"discount": 0.99},
@@ -154,6 +166,12 @@ _RULE_SETTINGS: dict[str, Settings] = {
 """Rule -> settings of the rule itself, in external environments. The published entropy cost of 0.2
 lets no policy settle beside advantages of about one; and values with a shorter horizon are known
 sooner."""
+
+_RULE_SETTINGS_FOR_PIXELS: dict[str, Settings] = {
+    "actor_critic": {"entropy_cost": 0.002, "discount": 0.99},
+}
+"""The same where these differ: rewards clipped to one and rare make small advantages, beside which
+an entropy cost of 0.01 holds the policy back."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +217,7 @@ KIND_PRESETS = (
         "images of 36 x 36 and more, such as Atari games",
         {
             "discovered": {**_PIXELS, "normalize_rewards": 10.0},
-            "actor_critic": {**_PIXELS, "normalize_rewards": 1.0},
+            "actor_critic": _ACTOR_CRITIC_PIXELS,
             "sprout": {**_PIXELS, "shrink_rewards": True},
         },
     ),
@@ -267,6 +285,13 @@ def default_rule(env: str) -> str:
     return "actor_critic" if is_external(env) else DEFAULT_RULE
 
 
+def _rule_settings(rule: str, kind: Kind) -> Settings:
+    """What the preset sets of the rule itself."""
+    if kind == "pixels" and rule in _RULE_SETTINGS_FOR_PIXELS:
+        return _RULE_SETTINGS_FOR_PIXELS[rule]
+    return _RULE_SETTINGS.get(rule, {})
+
+
 def make_config(
     env: str = TrainConfig.env,
     rule: str | UpdateRule = AUTO,
@@ -291,7 +316,7 @@ def make_config(
     values = _OF_GAMES.get((preset, name), _OF_GAMES[preset, family])
     if preset == "default" and (kind := kind or environment_kind(env, settings)) is not None:
         values = {**values, **find_preset(kind).for_rule(rule)}
-        if isinstance(rule, str) and (wanted := _RULE_SETTINGS.get(name)):
+        if isinstance(rule, str) and (wanted := _rule_settings(name, kind)):
             _, own = split_spec(rule)
             text = join_spec(name, {**{k: str(v) for k, v in wanted.items()}, **own})
     return TrainConfig.from_json({"env": env, "rule": text, **values, **settings})
