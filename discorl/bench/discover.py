@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from discorl.bench.machine import MatrixProduct, Stopwatch, peak_memory, run_worker
-from discorl.discovery.config import DiscoverConfig, MetaConfig
+from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.discoverer import Discoverer
 from discorl.rules.disco import DiscoRule
 from discorl.runtime import tune_process
@@ -55,7 +55,7 @@ def bench_discover(rounds: int, with_memory: bool) -> dict[str, Any]:
 
 
 def _discoverer(mode: Literal["reverse", "mixed"], inner_steps: int = 2) -> Discoverer:
-    config = DiscoverConfig(meta=MetaConfig(mode=mode), inner_steps=inner_steps)
+    config = DiscoverConfig(mode=mode, inner_steps=inner_steps)
     return Discoverer(config, DiscoRule.random())
 
 

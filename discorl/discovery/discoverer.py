@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from discorl.discovery.config import DiscoverConfig, deal_environments
+from discorl.discovery.config import PopulationConfig, deal_environments
 from discorl.discovery.distributed import Group
 from discorl.discovery.member import Member
-from discorl.discovery.meta_loss import MetaGradient
 from discorl.errors import DiscorlError
 from discorl.layers import Params
+from discorl.life.life import Life
 from discorl.optim import ClippedAdam, Schedule, apply_updates, global_norm
 from discorl.rules.disco import DiscoRule
 from discorl.runs.checkpoint import Checkpoint
@@ -52,11 +53,73 @@ class MetaStepReport:
     """Agents whose meta-gradient was not finite and did not count."""
 
 
-class Discoverer:
-    """A rule, its optimiser and this process's share of the population."""
+class Lesson(Protocol):
+    """What one agent says about the rule."""
 
-    def __init__(self, config: DiscoverConfig, rule: DiscoRule, group: Group | None = None):
+    @property
+    def grads(self) -> dict[str, Tensor]:
+        """By the rule's parameter names."""
+        ...
+
+    @property
+    def metrics(self) -> dict[str, Tensor]:
+        """Scalars about the rule."""
+        ...
+
+    @property
+    def inner_metrics(self) -> dict[str, Tensor]:
+        """Scalars of the agent's last update."""
+        ...
+
+
+class Teaching(Protocol):
+    """An agent of the population that the rule learns from."""
+
+    index: int
+    life: Life
+    age: int
+    lives: int
+
+    def meta_step(self, rule: DiscoRule) -> Lesson:
+        """Act and learn N times, and say what that means for the rule."""
+        ...
+
+    def be_born(self) -> None:
+        """A new agent takes this one's place."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to resume exactly from here, in groups."""
+        ...
+
+    def load_state_dict(self, tensors: dict[str, Tensor]) -> None:
+        """Resume exactly from what `state_dict` returned, flattened."""
+        ...
+
+    def close(self) -> None:
+        """Free what the environment holds."""
+        ...
+
+
+class Discoverer:
+    """A rule, its optimiser and this process's share of the population.
+
+    Args:
+      make_member: makes an agent from configuration, index, environment and rule; by default one
+        whose meta-gradient improves the rule.
+      metrics: which scalars of an agent's lesson are reported.
+    """
+
+    def __init__(
+        self,
+        config: PopulationConfig,
+        rule: DiscoRule,
+        group: Group | None = None,
+        make_member: Callable[[Any, int, str, DiscoRule], Teaching] = Member,
+        metrics: tuple[str, ...] = AGENT_METRICS,
+    ):
         self.config = config
+        self.metrics = metrics
         self.group = group or Group()
         dtype = torch.float64 if config.float64 else torch.float32
         # Copies, because tensors read from a file lie at any address: see `restore`.
@@ -65,11 +128,11 @@ class Discoverer:
         }
         self.rule = rule.with_params(params)
         self.env_of = deal_environments(config.envs, config.agents)
-        self.members: list[Member] = []
+        self.members: list[Teaching] = []
         try:
             for index, env in enumerate(self.env_of):
                 if self.group.owns(index):
-                    self.members.append(Member(config, index, env, self.rule))
+                    self.members.append(make_member(config, index, env, self.rule))
         except BaseException:
             self.close()
             raise
@@ -91,7 +154,7 @@ class Discoverer:
         """Every agent acts and learns; then the rule is updated."""
         table = torch.zeros(
             self.config.agents,
-            len(AGENT_METRICS) + len(_EXTRA),
+            len(self.metrics) + len(_EXTRA),
             dtype=torch.float64,
             device=self.config.run.torch_device,
         )
@@ -151,9 +214,7 @@ class Discoverer:
             ) from error
         self.step = checkpoint.step
 
-    def _contribution(
-        self, member: Member, result: MetaGradient
-    ) -> tuple[dict[str, Tensor], Tensor]:
+    def _contribution(self, member: Teaching, result: Lesson) -> tuple[dict[str, Tensor], Tensor]:
         """What an agent adds to the sum: its meta-gradient, or its own Adam's update; zero if
         the meta-gradient is not finite."""
         norm = global_norm(result.grads)
@@ -177,7 +238,7 @@ class Discoverer:
 
     def _updates(self, total: Params, table: Tensor) -> dict[str, Tensor]:
         """The rule's update from the sum over agents."""
-        finite = table[:, len(AGENT_METRICS) + _EXTRA.index("finite")].sum()
+        finite = table[:, len(self.metrics) + _EXTRA.index("finite")].sum()
         if not bool(finite):
             return {name: torch.zeros_like(tensor) for name, tensor in total.items()}
         count = finite.to(next(iter(total.values())).dtype)
@@ -198,7 +259,7 @@ class Discoverer:
             for (name, tensor), part in zip(tensors.items(), parts, strict=True)
         }
 
-    def _row(self, member: Member, result: MetaGradient, finite: Tensor) -> Tensor:
+    def _row(self, member: Teaching, result: Lesson, finite: Tensor) -> Tensor:
         episodes = member.life.episodes
         extra = {
             "grad_norm": global_norm(result.grads),
@@ -209,12 +270,12 @@ class Discoverer:
             "lives": member.lives,
             "inner_loss": result.inner_metrics["total_loss"],
         }
-        values = [result.metrics[name] for name in AGENT_METRICS] + [extra[n] for n in _EXTRA]
+        values = [result.metrics[name] for name in self.metrics] + [extra[n] for n in _EXTRA]
         device = self.config.run.torch_device
         return torch.stack([torch.as_tensor(v, dtype=torch.float64, device=device) for v in values])
 
     def _report(self, table: Tensor, updates: Params) -> MetaStepReport:
-        names = (*AGENT_METRICS, *_EXTRA)
+        names = (*self.metrics, *_EXTRA)
         agents = []
         for env, row in zip(self.env_of, table.tolist(), strict=True):
             metrics = dict(zip(names, row, strict=True))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from discorl.discovery.config import DiscoverConfig
+from discorl.discovery.config import PopulationConfig
 from discorl.discovery.member import begin_life, next_batch
 from discorl.life.playing import EvaluationStopped, Watch
 from discorl.rules.disco import DiscoRule
@@ -33,7 +33,7 @@ class RuleEvaluation:
 
 def evaluate_rule(
     rule: DiscoRule,
-    config: DiscoverConfig,
+    config: PopulationConfig,
     env: str,
     seed: int = 0,
     points: int = 50,

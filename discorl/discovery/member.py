@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from discorl.discovery.config import DiscoverConfig
+from discorl.discovery.config import DiscoverConfig, PopulationConfig
 from discorl.discovery.meta_gradient import meta_gradient
 from discorl.discovery.meta_loss import MetaGradient
 from discorl.discovery.value_function import ValueFunction, ValueState
@@ -16,6 +16,7 @@ from discorl.envs.families import PREFIX, resolve_environment
 from discorl.envs.sources import find_environment
 from discorl.life.life import Life, upgraded
 from discorl.rollout import Rollout
+from discorl.rules.base import UpdateRule
 from discorl.rules.disco import DiscoRule
 from discorl.tree import split_groups, unflatten
 
@@ -25,29 +26,57 @@ _LIFE_STRIDE = 1_000_000_007
 """Nor must an agent's lives share environments."""
 
 
-class Member:
-    """An agent with its own environment, network, seed and lifetime."""
+class Resident:
+    """An agent's place in a population: an environment, a seed, and one life after another."""
 
-    def __init__(self, config: DiscoverConfig, index: int, env: str, rule: DiscoRule) -> None:
-        self.config = config
+    def __init__(self, config: PopulationConfig, index: int, env: str) -> None:
         self.index = index
         self.env_name = env
         self.dtype = torch.float64 if config.float64 else torch.float32
-        self.rule = rule
         self.seed = config.seed * _SEED_STRIDE + index
         self.generator = torch.Generator(config.run.torch_device).manual_seed(self.seed)
+        self.lifetimes = config.lifetimes
         self.life: Life
-        self.value_function: ValueFunction
-        self.value_state: ValueState
         self.lives = 0
         self.age = 0
         self.lifetime = 0
+
+    @property
+    def seed_of_life(self) -> int:
+        """The seed of this life's environment."""
+        return self.seed + (self.lives - 1) * _LIFE_STRIDE
+
+    def close(self) -> None:
+        """Free what the environment holds."""
+        self.life.close()
+
+    def outlives(self, updates: int) -> bool:
+        """Whether this many more updates fit into its life."""
+        return not self.lifetime or self.age + updates <= self.lifetime
+
+    def _draw_lifetime(self) -> int:
+        """One of the lifetimes, short ones more often: each gets the same share of all updates."""
+        if not self.lifetimes:
+            return 0
+        weights = torch.tensor([1 / n for n in self.lifetimes], device=self.generator.device)
+        return self.lifetimes[int(torch.multinomial(weights, 1, generator=self.generator))]
+
+
+class Member(Resident):
+    """An agent with its own environment, network, seed and lifetime, judged by a value function."""
+
+    def __init__(self, config: DiscoverConfig, index: int, env: str, rule: DiscoRule) -> None:
+        super().__init__(config, index, env)
+        self.config = config
+        self.rule = rule
+        self.value_function: ValueFunction
+        self.value_state: ValueState
         self.be_born()
 
     def meta_step(self, rule: DiscoRule) -> MetaGradient:
         """Act, learn N times by the rule, and return what that says about the rule."""
         life, inner_steps = self.life, self.config.inner_steps
-        if self.lifetime and self.age + inner_steps > self.lifetime:
+        if not self.outlives(inner_steps):
             self.be_born()
             life = self.life
         rollouts = [life.act() for _ in range(inner_steps)]
@@ -61,7 +90,7 @@ class Member:
             train,
             valid,
             self.config.meta_loss,
-            self.config.meta.mode,
+            self.config.mode,
         )
         life.mind.state, self.value_state = result.state, result.value_state
         self.age += inner_steps
@@ -95,29 +124,16 @@ class Member:
         self.age = 0
         self.lifetime = self._draw_lifetime()
 
-    def close(self) -> None:
-        """Free what the environment holds."""
-        self.life.close()
-
     def _enter_environment(self) -> None:
         """Begin a life in this life's environment, with a value function of the same shapes."""
         if hasattr(self, "life"):
             self.life.close()
-        seed = self.seed + (self.lives - 1) * _LIFE_STRIDE
         self.life = begin_life(
-            self.config, self.index, self.env_name, seed, self.rule, self.generator
+            self.config, self.index, self.env_name, self.seed_of_life, self.rule, self.generator
         )
         self.value_function = ValueFunction(
             self.life.env.observation_spec, self.config.value, self.life.config.network
         )
-
-    def _draw_lifetime(self) -> int:
-        """One of the lifetimes, short ones more often: each gets the same share of all updates."""
-        lifetimes = self.config.lifetimes
-        if not lifetimes:
-            return 0
-        weights = torch.tensor([1 / n for n in lifetimes], device=self.generator.device)
-        return lifetimes[int(torch.multinomial(weights, 1, generator=self.generator))]
 
 
 def next_batch(life: Life, rollout: Rollout) -> Rollout:
@@ -128,11 +144,11 @@ def next_batch(life: Life, rollout: Rollout) -> Rollout:
 
 
 def begin_life(
-    config: DiscoverConfig,
+    config: PopulationConfig,
     index: int,
     env: str,
     seed: int,
-    rule: DiscoRule,
+    rule: UpdateRule,
     generator: torch.Generator,
 ) -> Life:
     """The life of the population's agent `index`, or of any other in its place.
@@ -144,4 +160,5 @@ def begin_life(
     source = find_environment(
         resolve_environment(env, seed), config.run.torch_device, life.environment
     )
-    return Life(source, rule, life, seed, generator, next(iter(rule.params.values())).dtype)
+    dtype = next(iter(rule.params.values())).dtype
+    return Life(source, rule, life, seed, generator, dtype)

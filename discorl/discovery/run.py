@@ -9,18 +9,18 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from discorl.discovery.config import DiscoverConfig
-from discorl.discovery.discoverer import AGENT_METRICS, Discoverer, MetaStepReport
-from discorl.discovery.distributed import join_group
+from discorl.discovery.config import DiscoverConfig, PopulationConfig
+from discorl.discovery.discoverer import AGENT_METRICS, AgentReport, Discoverer, MetaStepReport
+from discorl.discovery.distributed import Group, join_group
 from discorl.discovery.evaluation import RuleEvaluation, evaluate_rule
 from discorl.discovery.plots import (
     EVALUATIONS_FILE,
@@ -67,16 +67,14 @@ def start_discovery(
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Discover a rule in a new folder and return what `result.json` holds."""
-    with join_group(config.run.torch_device) as group:
-        check_new(folder)
-        group.wait()  # Nobody may find the folder that the leading process now makes.
-        with (
-            new_folder(folder) if group.leads else nullcontext(),
-            closing(Discoverer(config, initial_rule(config), group)) as discoverer,
-        ):
-            if group.leads:
-                write_json(folder / CONFIG_FILE, config.to_json())
-            return _Run(discoverer, folder, observer, callbacks).run()
+
+    def make(_: Checkpoint | None, group: Group) -> Discoverer:
+        return Discoverer(config, initial_rule(config), group)
+
+    def run(discoverer: Discoverer) -> RuleRun:
+        return RuleRun(discoverer, folder, observer, callbacks)
+
+    return start_rule_run(config, folder, make, run)
 
 
 def resume_discovery(
@@ -87,31 +85,73 @@ def resume_discovery(
 ) -> dict[str, Any]:
     """Resume a run from its newest intact checkpoint, on any number of processes."""
     folder = Path(folder)
-    config = read_discovery_config(folder)
-    if meta_steps is not None and meta_steps != config.meta_steps:
-        if config.meta.meta_learning_rate_schedule != "constant":
-            raise DiscorlError("--meta-steps: a run with a schedule cannot be extended")
-        changed = change(config, {"meta_steps": meta_steps})
-        newest = load_latest(folder / CHECKPOINTS)
-        if newest is not None and changed.meta_steps < newest.step:
-            raise DiscorlError(
-                f"--meta-steps {meta_steps}: the run is at meta-step {newest.step} of "
-                f"{config.meta_steps} already"
-            )
-        config = changed
+    config = with_meta_steps(read_discovery_config(folder), folder, meta_steps)
+
+    def make(checkpoint: Checkpoint | None, group: Group) -> Discoverer:
+        return Discoverer(config, _rule_of_run(folder, config, checkpoint), group)
+
+    def run(discoverer: Discoverer) -> RuleRun:
+        return RuleRun(discoverer, folder, observer, callbacks)
+
+    return resume_rule_run(config, folder, make, run)
+
+
+Make = Callable[[Checkpoint | None, Group], Discoverer]
+"""Makes a run's population, given the checkpoint to resume from."""
+
+
+def start_rule_run(
+    config: PopulationConfig, folder: Path, make: Make, run: Callable[[Discoverer], RuleRun]
+) -> dict[str, Any]:
+    """A run in a new folder, on any number of processes."""
+    with join_group(config.run.torch_device) as group:
+        check_new(folder)
+        group.wait()  # Nobody may find the folder that the leading process now makes.
+        with (
+            new_folder(folder) if group.leads else nullcontext(),
+            closing(make(None, group)) as discoverer,
+        ):
+            if group.leads:
+                write_json(folder / CONFIG_FILE, config.to_json())
+            return run(discoverer).run()
+
+
+def resume_rule_run(
+    config: PopulationConfig, folder: Path, make: Make, run: Callable[[Discoverer], RuleRun]
+) -> dict[str, Any]:
+    """A run from its newest intact checkpoint, on any number of processes."""
     with (
         join_group(config.run.torch_device) as group,
         writing_to(folder) if group.leads else nullcontext(),
     ):
         checkpoint = load_latest(folder / CHECKPOINTS)
-        rule = _rule_of_run(folder, config, checkpoint)
-        with closing(Discoverer(config, rule, group)) as discoverer:
+        with closing(make(checkpoint, group)) as discoverer:
             if checkpoint is not None:
                 discoverer.restore(checkpoint)
             group.wait()
             if group.leads:
                 write_json(folder / CONFIG_FILE, config.to_json())
-            return _Run(discoverer, folder, observer, callbacks).run()
+            return run(discoverer).run()
+
+
+AnyConfig = TypeVar("AnyConfig", bound=PopulationConfig)
+
+
+def with_meta_steps(config: AnyConfig, folder: Path, meta_steps: int | None) -> AnyConfig:
+    """The configuration of a run that is resumed, to another number of meta-steps if one is given;
+    DiscorlError if it cannot end there."""
+    if meta_steps is None or meta_steps == config.meta_steps:
+        return config
+    if config.meta.meta_learning_rate_schedule != "constant":
+        raise DiscorlError("--meta-steps: a run with a schedule cannot be extended")
+    changed = change(config, {"meta_steps": meta_steps})
+    newest = load_latest(folder / CHECKPOINTS)
+    if newest is not None and changed.meta_steps < newest.step:
+        raise DiscorlError(
+            f"--meta-steps {meta_steps}: the run is at meta-step {newest.step} of "
+            f"{config.meta_steps} already"
+        )
+    return changed
 
 
 def read_discovery_config(folder: Path) -> DiscoverConfig:
@@ -138,8 +178,11 @@ def _rule_of_run(folder: Path, config: DiscoverConfig, checkpoint: Checkpoint | 
     return initial_rule(config)
 
 
-class _Run:
-    """The loop and its files. Only the leading process writes."""
+class RuleRun:
+    """The loop and its files. Only the leading process writes.
+
+    What a run is called, records, and judges by can be another's: see `distillation`.
+    """
 
     def __init__(
         self,
@@ -179,15 +222,14 @@ class _Run:
         due = discoverer.step > 0 and self._evaluates(discoverer.step)
         if due and not any(e["meta_step"] == discoverer.step for e in self.evaluations):
             self._evaluate()  # A signal came in its place.
-        if config.init != "random" and discoverer.step == 0:
-            self._evaluate()  # The score to beat.
+        self._before()
         reports: list[MetaStepReport] = []
         started = time.perf_counter()
         enough = False
         while discoverer.step < config.meta_steps and not enough:
             reports.append(discoverer.meta_step())
             step = discoverer.step
-            check_finite(reports[-1], step)
+            check_finite(self._summarise(reports[-1]), reports[-1].skipped, step)
             last = step == config.meta_steps
             told_enough = False
             if step % run.log_every == 0 or last:
@@ -202,6 +244,19 @@ class _Run:
                 self._save(discoverer.checkpoint())
             if signum:
                 raise Interrupted(signum, self.folder, step)
+
+    def _before(self) -> None:
+        """What precedes the first meta-step."""
+        if self.config.init != "random" and self.discoverer.step == 0:
+            self._evaluate()  # The score to beat.
+
+    def _summarise(self, report: MetaStepReport) -> dict[str, float]:
+        """A meta-step's metrics."""
+        return summarise(report)
+
+    def _score(self, results: list[RuleEvaluation]) -> float:
+        """What fresh agents say about the rule, as one number."""
+        return math.fsum(r.final_return for r in results) / len(results)
 
     def _evaluates(self, step: int) -> bool:
         """Whether the rule is evaluated after this meta-step, if it is not the last."""
@@ -219,7 +274,7 @@ class _Run:
         """Write a record and report it; returns whether a callback has seen enough."""
         if self.writer is None:
             return False
-        record = summarise(reports[-1])
+        record = self._summarise(reports[-1])
         record["meta/skipped"] = self.discoverer.skipped
         record["time/steps_per_second"] = len(reports) / max(seconds, 1e-9)
         record = {name: value for name, value in record.items() if math.isfinite(value)}
@@ -237,12 +292,8 @@ class _Run:
 
     def _evaluate_alone(self) -> None:
         rule = self.discoverer.rule.to(torch.float32)
-        env_of = self.discoverer.env_of
-        envs, updates = list(dict.fromkeys(env_of)), self.config.eval_steps
-        say = self.observer.message
-        say(f"evaluating the rule: {len(envs)} fresh agents, {updates:,} updates each")
-        results = [self._evaluate_on(rule, env, place, len(envs)) for place, env in enumerate(envs)]
-        score = math.fsum(r.final_return for r in results) / len(results)
+        results = self._fresh_agents(rule, "the rule")
+        score = self._score(results)
         entry = {
             "meta_step": self.discoverer.step,
             "score": score,
@@ -257,14 +308,26 @@ class _Run:
         record = {f"eval/{r.env}": r.final_return for r in results}
         self.writer.write(self.discoverer.step, {"eval/fresh_agents": score, **record})
         parts = ", ".join(f"{r.env} {r.final_return:.3f}" for r in results)
-        say(f"meta-step {self.discoverer.step}: fresh agents reach {score:.3f} ({parts})")
+        self.observer.message(
+            f"meta-step {self.discoverer.step}: fresh agents reach {score:.3f} ({parts})"
+        )
 
-    def _evaluate_on(self, rule: DiscoRule, env: str, place: int, count: int) -> RuleEvaluation:
+    def _fresh_agents(self, rule: DiscoRule, what: str) -> list[RuleEvaluation]:
+        """One fresh agent on each environment learns by a rule that is held fixed."""
+        envs, updates = list(dict.fromkeys(self.discoverer.env_of)), self.config.eval_steps
+        self.observer.message(
+            f"evaluating {what}: {len(envs)} fresh agents, {updates:,} updates each"
+        )
+        return [
+            self._evaluate_on(rule, env, f"{what}, fresh agent {place + 1} of {len(envs)}")
+            for place, env in enumerate(envs)
+        ]
+
+    def _evaluate_on(self, rule: DiscoRule, env: str, what: str) -> RuleEvaluation:
         """One fresh agent; a signal ends its life, and the run can be resumed."""
 
         def watch(done: int, total: int) -> bool:
-            what = f"evaluating the rule, fresh agent {place + 1} of {count}, updates"
-            self.observer.evaluating(what, done, total)
+            self.observer.evaluating(f"evaluating {what}, updates", done, total)
             # Several processes stop together, after the evaluation.
             return bool(self.stop) and self.discoverer.group.size == 1
 
@@ -285,8 +348,7 @@ class _Run:
 
     def _signed(self, rule: DiscoRule, evaluation: dict[str, Any] | None) -> DiscoRule:
         """The rule with its full provenance."""
-        provenance = {
-            "origin": f"discovered from {self.config.init} by discorl {version('discorl')}",
+        provenance = self._origin() | {
             "meta_steps": str(self.discoverer.step),
             "config": json.dumps(self.config.to_json()),
         }
@@ -297,6 +359,10 @@ class _Run:
             ]
             provenance["evaluation"] = json.dumps({"score": evaluation["score"], "agents": brief})
         return replace(rule, name=self.folder.name, provenance=provenance)
+
+    def _origin(self) -> dict[str, str]:
+        """Where the rule comes from."""
+        return {"origin": f"discovered from {self.config.init} by discorl {version('discorl')}"}
 
     def _finish(self) -> dict[str, Any]:
         discoverer = self.discoverer
@@ -316,9 +382,17 @@ class _Run:
                 "best_fresh_agents_return": best["score"],
                 "best_meta_step": best["meta_step"],
             }
+            result |= self._more_results()
             write_json(self.folder / RESULT_FILE, result)
-            plot_discovery([self.folder], self.folder / CURVE_FILE)
+            self._draw(self.folder / CURVE_FILE)
         return result
+
+    def _more_results(self) -> dict[str, Any]:
+        """What else the result says."""
+        return {}
+
+    def _draw(self, path: Path) -> None:
+        plot_discovery([self.folder], path)
 
     def _earlier_evaluations(self) -> list[dict[str, Any]]:
         entries = read_evaluations(self.folder)
@@ -341,12 +415,12 @@ class _Run:
         return notes
 
 
-def check_finite(report: MetaStepReport, step: int) -> None:
+def check_finite(record: dict[str, float], skipped: int, step: int) -> None:
     """Raise DiscorlError for a metric that is not finite, before it gets into a checkpoint; those
     of a skipped agent do not matter."""
-    if report.skipped:
+    if skipped:
         return
-    for name, value in summarise(report).items():
+    for name, value in record.items():
         if not math.isfinite(value):
             raise DiscorlError(
                 f"{name} is not finite at meta-step {step}; the last checkpoint is from before it"
@@ -355,12 +429,19 @@ def check_finite(report: MetaStepReport, step: int) -> None:
 
 def summarise(report: MetaStepReport) -> dict[str, float]:
     """A meta-step's metrics: means over agents, and returns by environment."""
-    agents = report.agents
+    record = {f"meta/{name}": mean_metric(name, report.agents) for name in AGENT_METRICS}
+    return record | summarise_population(report)
 
-    def mean(name: str, rows: list[Any]) -> float:
-        return math.fsum(row.metrics[name] for row in rows) / len(rows)
 
-    record = {f"meta/{name}": mean(name, agents) for name in AGENT_METRICS}
+def mean_metric(name: str, agents: list[AgentReport]) -> float:
+    """The mean of one of their metrics."""
+    return math.fsum(agent.metrics[name] for agent in agents) / len(agents)
+
+
+def summarise_population(report: MetaStepReport) -> dict[str, float]:
+    """The part of a meta-step's metrics that does not depend on what the rule learns from."""
+    agents, mean = report.agents, mean_metric
+    record = {}
     record["meta/grad_norm"] = mean("grad_norm", agents)
     record["meta/update_norm"] = report.update_norm
     record["losses/inner_loss"] = mean("inner_loss", agents)
