@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -215,6 +217,17 @@ def test_a_run_folder_has_everything(whole, tiny_rule):
         assert record["distil/loss"] == pytest.approx(sum(parts))
     assert {r["step"] for r in records if "eval/fresh_agents" in r} == {0, 2, 4}
     assert isinstance(discorl.load_run(whole.folder), discorl.Distillation)
+
+
+def test_every_metric_is_explained(whole):
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    names = {name for record in whole.metrics for name in record} | set(whole)
+    for env in ENVS:
+        names = {name.replace(env, "ENV") for name in names}
+    names = {
+        re.sub("(teacher|student)_led$", "LEADER", n) if n.count("/") > 1 else n for n in names
+    }
+    assert names <= set(re.findall(r"`([^`\n]+)`", page))
 
 
 def test_the_student_says_where_it_comes_from(whole, tiny_rule):
