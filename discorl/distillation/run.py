@@ -73,7 +73,7 @@ def resume_distillation(
     folder = Path(folder)
     config = with_meta_steps(read_distillation_config(folder), folder, meta_steps)
     kept = folder / TEACHER_FILE
-    master = require_discovered(load_rule(kept)) if kept.exists() else find_teacher(config)
+    master = _read_copy(kept) if kept.exists() else find_teacher(config)
 
     def make(checkpoint: Checkpoint | None, group: Group) -> Discoverer:
         known = checkpoint is not None and (folder / RULE_FILE).exists()
@@ -99,6 +99,17 @@ def read_distillation_config(folder: Path) -> DistilConfig:
 def find_teacher(config: DistilConfig) -> DiscoRule:
     """The rule to distil."""
     return require_discovered(load_rule(config.teacher))
+
+
+def _read_copy(path: Path) -> DiscoRule:
+    """The run's own copy of its teacher, with the digest of the file it was copied from."""
+    teacher = require_discovered(load_rule(path))
+    provenance = dict(teacher.provenance)
+    digest = provenance.pop("saved_from_sha256", None)
+    provenance = {k: v for k, v in provenance.items() if k not in ("path", "sha256")}
+    if digest is not None:
+        provenance["sha256"] = digest
+    return replace(teacher, provenance=provenance)
 
 
 def initial_student(config: DistilConfig, teacher: DiscoRule) -> DiscoRule:
@@ -205,7 +216,7 @@ class DistillationRun(RuleRun):
             "origin": f"distilled from {teacher.name} by discorl {version('discorl')}",
             "teacher": teacher.name,
         }
-        kept = ("origin", "paper", "licence", "teacher", "sha256", "saved_from_sha256")
+        kept = ("origin", "paper", "licence", "teacher", "sha256")
         return provenance | {f"teacher_{name}": known[name] for name in kept if name in known}
 
     def _more_results(self) -> dict[str, Any]:

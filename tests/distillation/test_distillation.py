@@ -247,10 +247,13 @@ def test_what_is_said_of_a_published_teacher(whole, tiny_rule, wanted, tmp_path)
     known = {"origin": "Elsewhere", "licence": "CC BY 4.0", "paper": "A. Author", "sha256": "00"}
     teacher = replace(tiny_rule, name="theirs", provenance=known)
     run = discorl.distil(teacher, tmp_path / "run", **wanted | {"meta_steps": 1, "eval_every": 0})
-    provenance = run.rule.provenance
-    assert provenance["teacher"] == "theirs"
-    for name in ("origin", "licence", "paper"):
-        assert provenance[f"teacher_{name}"] == known[name]
+    for steps in (1, 2):  # Also when it is resumed, with a copy of the teacher.
+        run.resume(steps)
+        provenance = run.rule.provenance
+        assert provenance["meta_steps"] == str(steps)
+        assert provenance["teacher"] == "theirs"
+        for name, text in known.items():
+            assert provenance[f"teacher_{name}"] == text
 
 
 @pytest.mark.parametrize("step", [1, 3])
