@@ -2,9 +2,11 @@
 
 from discorl.agents.config import NetworkConfig
 from discorl.agents.network import Network
-from discorl.api import discover, load_run, train
+from discorl.api import discover, distil, load_run, train
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.handle import Discovery
+from discorl.distillation.config import DistilConfig
+from discorl.distillation.handle import Distillation
 from discorl.envs.registry import make_environment
 from discorl.learner import Learner, LearnerState
 from discorl.library.catalogue import fetch_rule, load_rule, save_rule
@@ -41,6 +43,8 @@ __all__ = [
     "DiscoTrainer",
     "DiscoverConfig",
     "Discovery",
+    "DistilConfig",
+    "Distillation",
     "Evaluation",
     "HandWritten",
     "Learner",
@@ -64,6 +68,7 @@ __all__ = [
     "check_agent",
     "collect_rollout",
     "discover",
+    "distil",
     "evaluate",
     "fetch_rule",
     "load_agent",

@@ -1,4 +1,4 @@
-"""Training, discovery, and loading their runs, each in one call."""
+"""Training, discovery, distillation, and loading their runs, each in one call."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.handle import SHOWN as SHOWN_OF_DISCOVERY
 from discorl.discovery.handle import Discovery
 from discorl.discovery.run import start_discovery
+from discorl.distillation.config import DistilConfig
+from discorl.distillation.handle import SHOWN as SHOWN_OF_DISTILLATION
+from discorl.distillation.handle import Distillation
+from discorl.distillation.run import start_distillation
 from discorl.envs.sources import (
     AnyEnvironment,
     environment_name,
@@ -22,6 +26,7 @@ from discorl.envs.sources import (
 )
 from discorl.envs.spaces import ObservationReader
 from discorl.envs.tensor import TensorEnvironment
+from discorl.library.catalogue import require_discovered
 from discorl.library.formats import SUFFIXES
 from discorl.rules.base import UpdateRule
 from discorl.runs.display import shown_in_python
@@ -109,12 +114,46 @@ def discover(
     return Discovery(folder)
 
 
+def distil(
+    teacher: str | Path | UpdateRule = "disco103",
+    out: str | Path | None = None,
+    *,
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+    **settings: Any,
+) -> Distillation:
+    """Distil a discovered rule into a smaller one, in a new run folder.
+
+    The folder ends up with `rule.safetensors`, the newest student, and `best_rule.safetensors`, the
+    one whose fresh agents did best; you can train with either.
+
+    Args:
+      teacher: the rule's name, its file, or itself.
+      out: the run folder, which must not hold a run yet; by default a new one under `runs/`.
+      callbacks: as for `train`.
+      progress: as for `train`.
+      **settings: fields of `DistilConfig` by their flat names: `hidden`, `predictions` and
+        `meta_hidden` are the student's.
+
+    Returns:
+      The run, which reads like the dictionary in its `result.json` and holds the student.
+    """
+    given = None if isinstance(teacher, str | Path) else require_discovered(teacher)
+    name = given.name if given is not None else str(teacher)
+    config = DistilConfig.from_json(settings | {"teacher": name})
+    place = f"distil-{Path(name).stem}-s{config.seed}"
+    folder = Path(out) if out is not None else unused_folder(place)
+    with shown_in_python(progress, SHOWN_OF_DISTILLATION) as observer:
+        start_distillation(config, folder, observer, callbacks, given)
+    return Distillation(folder)
+
+
 def load_run(
     folder: str | Path,
     env: AnyEnvironment | None = None,
     rule: UpdateRule | None = None,
     network: nn.Module | None = None,
-) -> Run | Discovery:
+) -> Run | Discovery | Distillation:
     """A run made earlier, from Python or the command line.
 
     Args:
@@ -123,8 +162,11 @@ def load_run(
       rule: likewise.
       network: likewise; needed for the agent too.
     """
-    if run_kind(Path(folder)) == "discover":
+    kind = run_kind(Path(folder))
+    if kind == "discover":
         return Discovery(folder)
+    if kind == "distil":
+        return Distillation(folder)
     run = Run(folder, env, rule, network)
     _ = run.config  # Raises if the folder holds no run.
     return run

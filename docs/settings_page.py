@@ -13,6 +13,7 @@ from typing import Any
 
 from discorl.comparison.config import CompareConfig
 from discorl.discovery.config import DiscoverConfig
+from discorl.distillation.config import DistilConfig
 from discorl.rules.actor_critic import ActorCritic
 from discorl.rules.disco import DiscoConfig
 from discorl.rules.policy_gradient import PolicyGradient
@@ -23,11 +24,12 @@ INTRODUCTION = """# Settings
 
 <!-- Written by docs/settings_page.py: edit the docstrings of the dataclasses, not this page. -->
 
-Every setting is a flag, with dashes for underscores; a keyword argument of `discorl.train` or
-`discorl.discover`; and an entry in `config.json`. Its name is the same everywhere. The defaults
-below are those of the published experiments. The defaults of `discorl train` depend on the rule
-and the environment, and `discorl train ENV --rule R --help` prints them. A value of the wrong type
-or out of range is an error before anything is written.
+Every setting is a flag, with dashes for underscores; a keyword argument of `discorl.train`,
+`discorl.discover` or `discorl.distil`; and an entry in `config.json`. Its name is the same
+everywhere. The defaults below are those of the published experiments, except for distillation. The
+defaults of `discorl train` depend on the rule and the environment, and `discorl train ENV --rule R
+--help` prints them. A value of the wrong type or out of range is an error before anything is
+written.
 """
 
 
@@ -42,6 +44,9 @@ def page() -> str:
         "*Network*. Those are listed here again only where the published notebook's defaults\n"
         "differ.\n",
         *_tables(DiscoverConfig(), "The run", known=TrainConfig()),
+        "## Distillation\n",
+        "Listed here is only what discovery has not, or has with other defaults.\n",
+        *_tables(DistilConfig(), "The run", known=DiscoverConfig()),
         "## Comparisons\n",
         *_tables(CompareConfig(), "The comparison"),
         "## Rules\n",

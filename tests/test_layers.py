@@ -19,7 +19,7 @@ LAYERS = (
     "library",
     "runs",
     "training discovery own_loop",
-    "playing",
+    "playing distillation",
     "verify comparison",
     "bench",
     "api",

@@ -23,7 +23,12 @@ from discorl.runs.metrics import read_metrics
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON_DOCUMENTS = [path for path in DOCUMENTS if "```python\n" in path.read_text()]
-CONFIGS = {"train": discorl.TrainConfig, "discover": DiscoverConfig, "compare": CompareConfig}
+CONFIGS = {
+    "train": discorl.TrainConfig,
+    "discover": DiscoverConfig,
+    "distil": discorl.DistilConfig,
+    "compare": CompareConfig,
+}
 FEW_STEPS = 34
 """Enough for an update at the default batch and number of environments."""
 

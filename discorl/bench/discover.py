@@ -19,7 +19,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from discorl.bench.machine import MatrixProduct, Stopwatch, peak_memory, run_worker
-from discorl.discovery.config import DiscoverConfig, MetaConfig
+from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.discoverer import Discoverer
 from discorl.discovery.run import initial_rule
 from discorl.rules.disco import DiscoRule
@@ -114,7 +114,7 @@ def bench_population(rounds: int, agents: int, copies: int, envs: Sequence[str])
 
 
 def _discoverer(mode: Literal["reverse", "mixed"], inner_steps: int = 2) -> Discoverer:
-    config = DiscoverConfig(meta=MetaConfig(mode=mode), inner_steps=inner_steps)
+    config = DiscoverConfig(mode=mode, inner_steps=inner_steps)
     return Discoverer(config, DiscoRule.random())
 
 

@@ -11,6 +11,7 @@ from discorl.errors import UnknownNameError
 COMMANDS = {
     "train": ("discorl.cli.train", "TrainCommand"),
     "discover": ("discorl.cli.discover", "DiscoverCommand"),
+    "distil": ("discorl.cli.distil", "DistilCommand"),
     "compare": ("discorl.cli.compare", "CompareCommand"),
     "resume": ("discorl.cli.runs", "ResumeCommand"),
     "evaluate": ("discorl.cli.runs", "EvaluateCommand"),

@@ -15,6 +15,7 @@ from discorl.cli.commands import parse_arguments
 from discorl.comparison.pictures import plot_learning
 from discorl.comparison.run import read_summary
 from discorl.discovery.plots import plot_discovery
+from discorl.distillation.plots import plot_distillation
 from discorl.errors import DiscorlError
 from discorl.life.playing import Evaluation
 from discorl.runs.display import PlainDisplay
@@ -27,12 +28,13 @@ from discorl.training.handle import Run
 
 @dataclass(frozen=True)
 class ResumeCommand:
-    """Resume a run of any kind: training, discovery or comparison."""
+    """Resume a run of any kind: training, discovery, distillation or comparison."""
 
     folder: tyro.conf.Positional[Path]
     """Run folder."""
     steps: Count | None = None
-    """A new number of steps (meta-steps of a discovery, seeds of a comparison)."""
+    """A new number of steps (meta-steps of a discovery or distillation, seeds of a
+    comparison)."""
     json: bool = False
     """Print the result as JSON on standard output, everything else on standard error."""
 
@@ -46,8 +48,8 @@ class ResumeCommand:
         kind = run_kind(self.folder)
         args = ["--resume", str(self.folder), *(["--json"] if self.json else [])]
         if self.steps is not None:
-            name = {"train": "--steps", "discover": "--meta-steps", "compare": "--seeds"}[kind]
-            args += [name, str(self.steps)]
+            names = {"train": "--steps", "compare": "--seeds"}
+            args += [names.get(kind, "--meta-steps"), str(self.steps)]
         return int(parse_arguments(kind, args).run())
 
 
@@ -127,7 +129,8 @@ class EvaluateCommand:
 class PlotCommand:
     """Draw learning curves of one or more runs; seeds of one experiment become a band.
 
-    Discoveries are drawn with their fresh agents, comparisons environment by environment.
+    Discoveries and distillations are drawn with their fresh agents, comparisons environment by
+    environment.
     """
 
     folders: tyro.conf.Positional[tuple[Path, ...]]
@@ -159,6 +162,9 @@ class PlotCommand:
         elif kinds == {"discover"} and self.metric == EPISODE_RETURN:
             self._refuse_choices("a discovery's fresh agents", metric=False)
             plot_discovery(list(self.folders), self.out)
+        elif kinds == {"distil"} and self.metric == EPISODE_RETURN:
+            self._refuse_choices("a distillation", metric=False)
+            plot_distillation(list(self.folders), self.out)
         else:
             curves = [read_curve(folder, self.metric) for folder in self.folders]
             plot_curves(curves, self.out, self.metric, None if self.x == "auto" else self.x)

@@ -49,19 +49,17 @@ class MetaConfig:
     before the mean (the paper)."""
     meta_clip: Positive | None = None
     """Largest norm of each agent's meta-gradient; larger ones are scaled down."""
-    mode: Mode = "auto"
-    """How meta-gradients are computed."""
 
     def __post_init__(self) -> None:
         check_fields(self)
 
 
 @dataclass(frozen=True)
-class DiscoverConfig(FlatView):
-    """One discovery run, reproducible from this alone (and the rule it starts from).
+class PopulationConfig(FlatView):
+    """A population of agents that a rule learns from, and how it does.
 
-    The defaults are the published notebook's. Settings have flat names: `num_envs` is called that
-    in `discorl.discover`, in files and on the command line, and `config.num_envs` reads it.
+    Settings have flat names: `num_envs` is called that in Python, in files and on the command
+    line, and `config.num_envs` reads it.
     """
 
     envs: tuple[str, ...] = ("catch:rows=5,columns=5",)
@@ -77,29 +75,15 @@ class DiscoverConfig(FlatView):
     agents: Count = 2
     """Population size; environments are dealt out by weight."""
     inner_steps: Count = 2
-    """N: agent updates that a meta-gradient reaches back through."""
+    """N: agent updates that a gradient of the rule reaches back through."""
     lifetimes: Sizes = ()
     """Agents are reborn after a number of updates drawn from these, short ones more often; by
     default they never are."""
     widths: Sizes = ()
     """Units of both torso layers, in place of --torso; each agent takes one of these in turn."""
-    stacked: bool = False
-    """Compute agents of equal shapes as one, and step the built-in games of a family as one:
-    much faster with many small agents. Members of a family are padded to its largest."""
-    padded: bool = False
-    """With --stacked: show all agents vectors of one length and give them the same number of
-    actions, so that the whole population is one stack."""
     life: LifeConfig = field(default_factory=_published_life)
 
     meta: MetaConfig = field(default_factory=MetaConfig)
-    meta_loss: MetaLossConfig = field(default_factory=MetaLossConfig)
-    value: ValueConfig = field(default_factory=ValueConfig)
-    num_bins: Annotated[int, Range(2)] = 601
-    """Bins of the agents' action values, if the rule starts random."""
-    max_abs_value: Positive = 300.0
-    """Range of those bins, on the squashed scale: 30 stands for about 900."""
-    sizes: MetaNetworkSizes = field(default_factory=MetaNetworkSizes)
-    """Sizes of the rule, if it starts random."""
 
     float64: bool = False
     """Compute in double precision, for comparisons."""
@@ -117,8 +101,6 @@ class DiscoverConfig(FlatView):
             raise DiscorlError("--envs: expected one or more environments")
         if self.lifetimes and min(self.lifetimes) < self.inner_steps:
             raise DiscorlError("--lifetimes: expected at least --inner-steps updates each")
-        if self.padded and not self.stacked:
-            raise DiscorlError("--padded: only with --stacked")
         if self.life.experience.burn_in:
             raise DiscorlError("--burn-in: agents of a population have none")
         if self.life.learning.learning_rate_schedule != "constant":
@@ -136,6 +118,36 @@ class DiscoverConfig(FlatView):
     def to_json(self) -> dict[str, Any]:
         """Plain values by flat name, for `config.json`."""
         return flat_settings(self)
+
+
+@dataclass(frozen=True)
+class DiscoverConfig(PopulationConfig):
+    """One discovery run, reproducible from this alone (and the rule it starts from).
+
+    The defaults are the published notebook's.
+    """
+
+    stacked: bool = False
+    """Compute agents of equal shapes as one, and step the built-in games of a family as one:
+    much faster with many small agents. Members of a family are padded to its largest."""
+    padded: bool = False
+    """With --stacked: show all agents vectors of one length and give them the same number of
+    actions, so that the whole population is one stack."""
+    mode: Mode = "auto"
+    """How meta-gradients are computed."""
+    meta_loss: MetaLossConfig = field(default_factory=MetaLossConfig)
+    value: ValueConfig = field(default_factory=ValueConfig)
+    num_bins: Annotated[int, Range(2)] = 601
+    """Bins of the agents' action values, if the rule starts random."""
+    max_abs_value: Positive = 300.0
+    """Range of those bins, on the squashed scale: 30 stands for about 900."""
+    sizes: MetaNetworkSizes = field(default_factory=MetaNetworkSizes)
+    """Sizes of the rule, if it starts random."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.padded and not self.stacked:
+            raise DiscorlError("--padded: only with --stacked")
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> DiscoverConfig:

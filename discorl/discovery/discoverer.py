@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from discorl.discovery.config import DiscoverConfig, deal_environments
+from discorl.discovery.config import PopulationConfig, deal_environments
 from discorl.discovery.distributed import Group
-from discorl.discovery.member import Member, member_seed
-from discorl.discovery.meta_loss import MetaGradient
-from discorl.discovery.stack import meta_step_together, seats, stacks
+from discorl.discovery.member import Member, SeatMaker, member_seed
+from discorl.discovery.stack import is_stacked, meta_step_together, seats, stacks
 from discorl.errors import DiscorlError
 from discorl.layers import Params
+from discorl.life.life import Life
 from discorl.life.together import one_of
 from discorl.optim import AdamState, ClippedAdam, Schedule, apply_updates, global_norm
 from discorl.rules.disco import DiscoRule
@@ -55,11 +56,73 @@ class MetaStepReport:
     """Agents whose meta-gradient was not finite and did not count."""
 
 
-class Discoverer:
-    """A rule, its optimiser and this process's share of the population."""
+class Lesson(Protocol):
+    """What one agent says about the rule."""
 
-    def __init__(self, config: DiscoverConfig, rule: DiscoRule, group: Group | None = None):
+    @property
+    def grads(self) -> dict[str, Tensor]:
+        """By the rule's parameter names."""
+        ...
+
+    @property
+    def metrics(self) -> dict[str, Tensor]:
+        """Scalars about the rule."""
+        ...
+
+    @property
+    def inner_metrics(self) -> dict[str, Tensor]:
+        """Scalars of the agent's last update."""
+        ...
+
+
+class Teaching(Protocol):
+    """An agent of the population that the rule learns from."""
+
+    index: int
+    life: Life
+    age: int
+    lives: int
+
+    def meta_step(self, rule: DiscoRule) -> Lesson:
+        """Act and learn N times, and say what that means for the rule."""
+        ...
+
+    def be_born(self) -> None:
+        """A new agent takes this one's place."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to resume exactly from here, in groups."""
+        ...
+
+    def load_state_dict(self, tensors: dict[str, Tensor]) -> None:
+        """Resume exactly from what `state_dict` returned, flattened."""
+        ...
+
+    def close(self) -> None:
+        """Free what the environment holds."""
+        ...
+
+
+class Discoverer:
+    """A rule, its optimiser and this process's share of the population.
+
+    Args:
+      make_member: makes an agent from configuration, index, environment, rule and seat; by default
+        one whose meta-gradient improves the rule.
+      metrics: which scalars of an agent's lesson are reported.
+    """
+
+    def __init__(
+        self,
+        config: PopulationConfig,
+        rule: DiscoRule,
+        group: Group | None = None,
+        make_member: Callable[[Any, int, str, DiscoRule, SeatMaker | None], Teaching] = Member,
+        metrics: tuple[str, ...] = AGENT_METRICS,
+    ):
         self.config = config
+        self.metrics = metrics
         self.group = group or Group()
         dtype = torch.float64 if config.float64 else torch.float32
         # Copies, because tensors read from a file lie at any address: see `restore`.
@@ -68,13 +131,13 @@ class Discoverer:
         }
         self.rule = rule.with_params(params)
         self.env_of = deal_environments(config.envs, config.agents)
-        self.members: list[Member] = []
+        self.members: list[Teaching] = []
         try:
             own = [index for index in range(config.agents) if self.group.owns(index)]
             envs = [self.env_of[index] for index in own]
             places = seats(config, envs, [member_seed(config, index) for index in own])
             for index, env, seat in zip(own, envs, places, strict=True):
-                self.members.append(Member(config, index, env, self.rule, seat))
+                self.members.append(make_member(config, index, env, self.rule, seat))
         except BaseException:
             self.close()
             raise
@@ -96,13 +159,13 @@ class Discoverer:
         """Every agent acts and learns; then the rule is updated."""
         table = torch.zeros(
             self.config.agents,
-            len(AGENT_METRICS) + len(_EXTRA),
+            len(self.metrics) + len(_EXTRA),
             dtype=torch.float64,
             device=self.config.run.torch_device,
         )
         total = {name: torch.zeros_like(p) for name, p in self.rule.params.items()}
         for members in stacks(self.members, self.config):
-            result = self._meta_gradients(members)
+            result = self._lessons(members)
             contribution, finite = self._contribution(members, result)
             for name, tensor in contribution.items():
                 total[name] += tensor.sum(dim=0)
@@ -157,15 +220,16 @@ class Discoverer:
             ) from error
         self.step = checkpoint.step
 
-    def _meta_gradients(self, members: list[Member]) -> MetaGradient:
+    def _lessons(self, members: list[Any]) -> Lesson:
         """What members of one stack say about the rule: everything [P, ...]."""
-        if self.config.stacked:
+        if is_stacked(self.config):
             return meta_step_together(members, self.rule)
         (member,) = members
-        return tree_map(lambda tensor: tensor.unsqueeze(0), member.meta_step(self.rule))
+        lesson: Lesson = member.meta_step(self.rule)
+        return tree_map(lambda tensor: tensor.unsqueeze(0), lesson)
 
     def _contribution(
-        self, members: list[Member], result: MetaGradient
+        self, members: list[Teaching], result: Lesson
     ) -> tuple[dict[str, Tensor], Tensor]:
         """What each agent adds to the sum: its meta-gradient, or its own Adam's update; zero if
         the meta-gradient is not finite. And whether it is: [P]."""
@@ -196,7 +260,7 @@ class Discoverer:
 
     def _updates(self, total: Params, table: Tensor) -> dict[str, Tensor]:
         """The rule's update from the sum over agents."""
-        finite = table[:, len(AGENT_METRICS) + _EXTRA.index("finite")].sum()
+        finite = table[:, len(self.metrics) + _EXTRA.index("finite")].sum()
         if not bool(finite):
             return {name: torch.zeros_like(tensor) for name, tensor in total.items()}
         count = finite.to(next(iter(total.values())).dtype)
@@ -217,7 +281,7 @@ class Discoverer:
             for (name, tensor), part in zip(tensors.items(), parts, strict=True)
         }
 
-    def _rows(self, members: list[Member], result: MetaGradient, finite: Tensor) -> Tensor:
+    def _rows(self, members: list[Teaching], result: Lesson, finite: Tensor) -> Tensor:
         """The members' rows of the table."""
         logs = [member.life.episodes for member in members]
         known = [bool(log.recent) for log in logs]
@@ -230,13 +294,13 @@ class Discoverer:
             "lives": [member.lives for member in members],
             "inner_loss": result.inner_metrics["total_loss"],
         }
-        values = [result.metrics[name] for name in AGENT_METRICS] + [extra[n] for n in _EXTRA]
+        values = [result.metrics[name] for name in self.metrics] + [extra[n] for n in _EXTRA]
         device = self.config.run.torch_device
         columns = [torch.as_tensor(v, dtype=torch.float64, device=device) for v in values]
         return torch.stack(columns, dim=1)
 
     def _report(self, table: Tensor, updates: Params) -> MetaStepReport:
-        names = (*AGENT_METRICS, *_EXTRA)
+        names = (*self.metrics, *_EXTRA)
         agents = []
         for env, row in zip(self.env_of, table.tolist(), strict=True):
             metrics = dict(zip(names, row, strict=True))

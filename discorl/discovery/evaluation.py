@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from discorl.discovery.config import DiscoverConfig
+from discorl.discovery.config import PopulationConfig
 from discorl.discovery.member import begin_life, next_batch
-from discorl.discovery.stack import seats
+from discorl.discovery.stack import is_stacked, seats
 from discorl.life.life import Life
 from discorl.life.playing import EvaluationStopped, Watch
 from discorl.life.together import act_together, by_shape, learn_together
@@ -37,7 +37,7 @@ class RuleEvaluation:
 
 def evaluate_rule(
     rule: DiscoRule,
-    config: DiscoverConfig,
+    config: PopulationConfig,
     env: str,
     seed: int = 0,
     points: int = 50,
@@ -50,7 +50,7 @@ def evaluate_rule(
 
 def evaluate_agents(
     rule: DiscoRule,
-    config: DiscoverConfig,
+    config: PopulationConfig,
     env: str,
     seeds: Sequence[int],
     points: int = 50,
@@ -68,7 +68,7 @@ def evaluate_agents(
     with ExitStack() as open_lives:
         lives = _fresh_lives(rule, config, env, seeds, index, open_lives)
         for step in range(1, config.eval_steps + 1):
-            _live(lives, config.stacked)
+            _live(lives, is_stacked(config))
             if watch is not None and watch(step, config.eval_steps):
                 raise EvaluationStopped
             if step % every == 0 or step == config.eval_steps:
@@ -89,7 +89,7 @@ def evaluate_agents(
 
 def _fresh_lives(
     rule: DiscoRule,
-    config: DiscoverConfig,
+    config: PopulationConfig,
     env: str,
     seeds: Sequence[int],
     index: int,

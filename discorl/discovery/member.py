@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from discorl.discovery.config import DiscoverConfig
+from discorl.discovery.config import DiscoverConfig, PopulationConfig
 from discorl.discovery.meta_gradient import meta_gradient
 from discorl.discovery.meta_loss import MetaGradient
 from discorl.discovery.value_function import ValueFunction, ValueState
@@ -18,6 +18,7 @@ from discorl.envs.sources import EnvironmentSource, find_environment
 from discorl.learner import LearnerState
 from discorl.life.life import Life, upgraded
 from discorl.rollout import Rollout
+from discorl.rules.base import UpdateRule
 from discorl.rules.disco import DiscoRule
 from discorl.tree import split_groups, unflatten
 
@@ -31,8 +32,44 @@ SeatMaker = Callable[[str], EnvironmentSource]
 """From what an agent is to play, to the source of its environment."""
 
 
-class Member:
-    """An agent with its own environment, network, seed and lifetime.
+class Resident:
+    """An agent's place in a population: an environment, a seed, and one life after another."""
+
+    def __init__(self, config: PopulationConfig, index: int, env: str) -> None:
+        self.index = index
+        self.env_name = env
+        self.dtype = torch.float64 if config.float64 else torch.float32
+        self.seed = member_seed(config, index)
+        self.generator = torch.Generator(config.run.torch_device).manual_seed(self.seed)
+        self.lifetimes = config.lifetimes
+        self.life: Life
+        self.lives = 0
+        self.age = 0
+        self.lifetime = 0
+
+    @property
+    def seed_of_life(self) -> int:
+        """The seed of this life's environment."""
+        return self.seed + (self.lives - 1) * _LIFE_STRIDE
+
+    def close(self) -> None:
+        """Free what the environment holds."""
+        self.life.close()
+
+    def outlives(self, updates: int) -> bool:
+        """Whether this many more updates fit into its life."""
+        return not self.lifetime or self.age + updates <= self.lifetime
+
+    def _draw_lifetime(self) -> int:
+        """One of the lifetimes, short ones more often: each gets the same share of all updates."""
+        if not self.lifetimes:
+            return 0
+        weights = torch.tensor([1 / n for n in self.lifetimes], device=self.generator.device)
+        return self.lifetimes[int(torch.multinomial(weights, 1, generator=self.generator))]
+
+
+class Member(Resident):
+    """An agent with its own environment, network, seed and lifetime, judged by a value function.
 
     Args:
       seat: where its environments come from, if they step together with others'.
@@ -46,20 +83,12 @@ class Member:
         rule: DiscoRule,
         seat: SeatMaker | None = None,
     ) -> None:
+        super().__init__(config, index, env)
         self.config = config
-        self._seat = seat
-        self.index = index
-        self.env_name = env
-        self.dtype = torch.float64 if config.float64 else torch.float32
         self.rule = rule
-        self.seed = member_seed(config, index)
-        self.generator = torch.Generator(config.run.torch_device).manual_seed(self.seed)
-        self.life: Life
+        self._seat = seat
         self.value_function: ValueFunction
         self.value_state: ValueState
-        self.lives = 0
-        self.age = 0
-        self.lifetime = 0
         self.be_born()
 
     def meta_step(self, rule: DiscoRule) -> MetaGradient:
@@ -77,14 +106,14 @@ class Member:
             train,
             valid,
             self.config.meta_loss,
-            self.config.meta.mode,
+            self.config.mode,
         )
         self.become(result.state, result.value_state)
         return result
 
     def live_on(self) -> None:
         """Be born again, if the next N updates would be more than the lifetime has left."""
-        if self.lifetime and self.age + self.config.inner_steps > self.lifetime:
+        if not self.outlives(self.config.inner_steps):
             self.be_born()
 
     def become(self, state: LearnerState, value_state: ValueState) -> None:
@@ -120,32 +149,25 @@ class Member:
         self.age = 0
         self.lifetime = self._draw_lifetime()
 
-    def close(self) -> None:
-        """Free what the environment holds."""
-        self.life.close()
-
     def _enter_environment(self) -> None:
         """Begin a life in this life's environment, with a value function of the same shapes."""
         if hasattr(self, "life"):
             self.life.close()
-        seed = self.seed + (self.lives - 1) * _LIFE_STRIDE
         self.life = begin_life(
-            self.config, self.index, self.env_name, seed, self.rule, self.generator, self._seat
+            self.config,
+            self.index,
+            self.env_name,
+            self.seed_of_life,
+            self.rule,
+            self.generator,
+            self._seat,
         )
         self.value_function = ValueFunction(
             self.life.env.observation_spec, self.config.value, self.life.config.network
         )
 
-    def _draw_lifetime(self) -> int:
-        """One of the lifetimes, short ones more often: each gets the same share of all updates."""
-        lifetimes = self.config.lifetimes
-        if not lifetimes:
-            return 0
-        weights = torch.tensor([1 / n for n in lifetimes], device=self.generator.device)
-        return lifetimes[int(torch.multinomial(weights, 1, generator=self.generator))]
 
-
-def member_seed(config: DiscoverConfig, index: int) -> int:
+def member_seed(config: PopulationConfig, index: int) -> int:
     """The seed of the population's agent `index`."""
     return config.seed * _SEED_STRIDE + index
 
@@ -158,11 +180,11 @@ def next_batch(life: Life, rollout: Rollout) -> Rollout:
 
 
 def begin_life(
-    config: DiscoverConfig,
+    config: PopulationConfig,
     index: int,
     env: str,
     seed: int,
-    rule: DiscoRule,
+    rule: UpdateRule,
     generator: torch.Generator,
     seat: SeatMaker | None = None,
 ) -> Life:
@@ -178,4 +200,5 @@ def begin_life(
         source = seat(spec)
     else:
         source = find_environment(spec, config.run.torch_device, life.environment)
-    return Life(source, rule, life, seed, generator, next(iter(rule.params.values())).dtype)
+    dtype = next(iter(rule.params.values())).dtype
+    return Life(source, rule, life, seed, generator, dtype)

@@ -9,19 +9,19 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from discorl.discovery.config import DiscoverConfig
-from discorl.discovery.discoverer import AGENT_METRICS, Discoverer, MetaStepReport
-from discorl.discovery.distributed import join_group
+from discorl.discovery.config import DiscoverConfig, PopulationConfig
+from discorl.discovery.discoverer import AGENT_METRICS, AgentReport, Discoverer, MetaStepReport
+from discorl.discovery.distributed import Group, join_group
 from discorl.discovery.evaluation import RuleEvaluation, evaluate_agents
 from discorl.discovery.plots import (
     EVALUATIONS_FILE,
@@ -69,16 +69,14 @@ def start_discovery(
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Discover a rule in a new folder and return what `result.json` holds."""
-    with join_group(config.run.torch_device) as group:
-        check_new(folder)
-        group.wait()  # Nobody may find the folder that the leading process now makes.
-        with (
-            new_folder(folder) if group.leads else nullcontext(),
-            closing(Discoverer(config, initial_rule(config), group)) as discoverer,
-        ):
-            if group.leads:
-                write_json(folder / CONFIG_FILE, config.to_json())
-            return _Run(discoverer, folder, observer, callbacks).run()
+
+    def make(_: Checkpoint | None, group: Group) -> Discoverer:
+        return Discoverer(config, initial_rule(config), group)
+
+    def run(discoverer: Discoverer) -> RuleRun:
+        return RuleRun(discoverer, folder, observer, callbacks)
+
+    return start_rule_run(config, folder, make, run)
 
 
 def resume_discovery(
@@ -89,31 +87,73 @@ def resume_discovery(
 ) -> dict[str, Any]:
     """Resume a run from its newest intact checkpoint, on any number of processes."""
     folder = Path(folder)
-    config = read_discovery_config(folder)
-    if meta_steps is not None and meta_steps != config.meta_steps:
-        if config.meta.meta_learning_rate_schedule != "constant":
-            raise DiscorlError("--meta-steps: a run with a schedule cannot be extended")
-        changed = change(config, {"meta_steps": meta_steps})
-        newest = load_latest(folder / CHECKPOINTS)
-        if newest is not None and changed.meta_steps < newest.step:
-            raise DiscorlError(
-                f"--meta-steps {meta_steps}: the run is at meta-step {newest.step} of "
-                f"{config.meta_steps} already"
-            )
-        config = changed
+    config = with_meta_steps(read_discovery_config(folder), folder, meta_steps)
+
+    def make(checkpoint: Checkpoint | None, group: Group) -> Discoverer:
+        return Discoverer(config, _rule_of_run(folder, config, checkpoint), group)
+
+    def run(discoverer: Discoverer) -> RuleRun:
+        return RuleRun(discoverer, folder, observer, callbacks)
+
+    return resume_rule_run(config, folder, make, run)
+
+
+Make = Callable[[Checkpoint | None, Group], Discoverer]
+"""Makes a run's population, given the checkpoint to resume from."""
+
+
+def start_rule_run(
+    config: PopulationConfig, folder: Path, make: Make, run: Callable[[Discoverer], RuleRun]
+) -> dict[str, Any]:
+    """A run in a new folder, on any number of processes."""
+    with join_group(config.run.torch_device) as group:
+        check_new(folder)
+        group.wait()  # Nobody may find the folder that the leading process now makes.
+        with (
+            new_folder(folder) if group.leads else nullcontext(),
+            closing(make(None, group)) as discoverer,
+        ):
+            if group.leads:
+                write_json(folder / CONFIG_FILE, config.to_json())
+            return run(discoverer).run()
+
+
+def resume_rule_run(
+    config: PopulationConfig, folder: Path, make: Make, run: Callable[[Discoverer], RuleRun]
+) -> dict[str, Any]:
+    """A run from its newest intact checkpoint, on any number of processes."""
     with (
         join_group(config.run.torch_device) as group,
         writing_to(folder) if group.leads else nullcontext(),
     ):
         checkpoint = load_latest(folder / CHECKPOINTS)
-        rule = _rule_of_run(folder, config, checkpoint)
-        with closing(Discoverer(config, rule, group)) as discoverer:
+        with closing(make(checkpoint, group)) as discoverer:
             if checkpoint is not None:
                 discoverer.restore(checkpoint)
             group.wait()
             if group.leads:
                 write_json(folder / CONFIG_FILE, config.to_json())
-            return _Run(discoverer, folder, observer, callbacks).run()
+            return run(discoverer).run()
+
+
+AnyConfig = TypeVar("AnyConfig", bound=PopulationConfig)
+
+
+def with_meta_steps(config: AnyConfig, folder: Path, meta_steps: int | None) -> AnyConfig:
+    """The configuration of a run that is resumed, to another number of meta-steps if one is given;
+    DiscorlError if it cannot end there."""
+    if meta_steps is None or meta_steps == config.meta_steps:
+        return config
+    if config.meta.meta_learning_rate_schedule != "constant":
+        raise DiscorlError("--meta-steps: a run with a schedule cannot be extended")
+    changed = change(config, {"meta_steps": meta_steps})
+    newest = load_latest(folder / CHECKPOINTS)
+    if newest is not None and changed.meta_steps < newest.step:
+        raise DiscorlError(
+            f"--meta-steps {meta_steps}: the run is at meta-step {newest.step} of "
+            f"{config.meta_steps} already"
+        )
+    return changed
 
 
 def read_discovery_config(folder: Path) -> DiscoverConfig:
@@ -140,8 +180,11 @@ def _rule_of_run(folder: Path, config: DiscoverConfig, checkpoint: Checkpoint | 
     return initial_rule(config)
 
 
-class _Run:
-    """The loop and its files. Only the leading process writes."""
+class RuleRun:
+    """The loop and its files. Only the leading process writes.
+
+    What a run is called, records, and judges by can be another's: see `distillation`.
+    """
 
     def __init__(
         self,
@@ -181,15 +224,14 @@ class _Run:
         due = discoverer.step > 0 and self._evaluates(discoverer.step)
         if due and not any(e["meta_step"] == discoverer.step for e in self.evaluations):
             self._evaluate()  # A signal came in its place.
-        if config.init != "random" and discoverer.step == 0:
-            self._evaluate()  # The score to beat.
+        self._before()
         reports: list[MetaStepReport] = []
         started = time.perf_counter()
         enough = False
         while discoverer.step < config.meta_steps and not enough:
             reports.append(discoverer.meta_step())
             step = discoverer.step
-            check_finite(reports[-1], step)
+            check_finite(self._summarise(reports[-1]), reports[-1].skipped, step)
             last = step == config.meta_steps
             told_enough = False
             if step % run.log_every == 0 or last:
@@ -204,6 +246,19 @@ class _Run:
                 self._save(discoverer.checkpoint())
             if signum:
                 raise Interrupted(signum, self.folder, step)
+
+    def _before(self) -> None:
+        """What precedes the first meta-step."""
+        if self.config.init != "random" and self.discoverer.step == 0:
+            self._evaluate()  # The score to beat.
+
+    def _summarise(self, report: MetaStepReport) -> dict[str, float]:
+        """A meta-step's metrics."""
+        return summarise(report)
+
+    def _score(self, results: list[RuleEvaluation]) -> float:
+        """What fresh agents say about the rule, as one number."""
+        return math.fsum(r.final_return for r in results) / len(results)
 
     def _evaluates(self, step: int) -> bool:
         """Whether the rule is evaluated after this meta-step, if it is not the last."""
@@ -221,7 +276,7 @@ class _Run:
         """Write a record and report it; returns whether a callback has seen enough."""
         if self.writer is None:
             return False
-        record = summarise(reports[-1])
+        record = self._summarise(reports[-1])
         record["meta/skipped"] = self.discoverer.skipped
         record["time/steps_per_second"] = len(reports) / max(seconds, 1e-9)
         record = {name: value for name, value in record.items() if math.isfinite(value)}
@@ -239,16 +294,8 @@ class _Run:
 
     def _evaluate_alone(self) -> None:
         rule = self.discoverer.rule.to(torch.float32)
-        env_of = self.discoverer.env_of
-        envs, updates = list(dict.fromkeys(env_of)), self.config.eval_steps
-        say = self.observer.message
-        agents = len(envs) * self.config.eval_agents
-        say(f"evaluating the rule: {agents} fresh agents, {updates:,} updates each")
-        by_env = {
-            env: self._evaluate_on(rule, env, place, agents) for place, env in enumerate(envs)
-        }
-        results = [result for found in by_env.values() for result in found]
-        score = math.fsum(r.final_return for r in results) / len(results)
+        results = self._fresh_agents(rule, "the rule")
+        score = self._score(results)
         entry = {
             "meta_step": self.discoverer.step,
             "score": score,
@@ -260,29 +307,42 @@ class _Run:
         if score > best:
             save_rule(self._signed(rule, entry), self.folder / BEST_FILE)
         assert self.writer is not None
-        returns = {env: [r.final_return for r in found] for env, found in by_env.items()}
+        returns = final_returns(results)
         record = {f"eval/{env}": math.fsum(own) / len(own) for env, own in returns.items()}
         self.writer.write(self.discoverer.step, {"eval/fresh_agents": score, **record})
         parts = ", ".join(f"{env} {_told(own)}" for env, own in returns.items())
-        say(f"meta-step {self.discoverer.step}: fresh agents reach {score:.3f} ({parts})")
+        self.observer.message(
+            f"meta-step {self.discoverer.step}: fresh agents reach {score:.3f} ({parts})"
+        )
 
-    def _evaluate_on(
-        self, rule: DiscoRule, env: str, place: int, count: int
-    ) -> list[RuleEvaluation]:
-        """Fresh agents in one environment; a signal ends them, and the run can be resumed."""
+    def _fresh_agents(self, rule: DiscoRule, what: str) -> list[RuleEvaluation]:
+        """Fresh agents on each environment learn by a rule that is held fixed."""
+        envs, updates = list(dict.fromkeys(self.discoverer.env_of)), self.config.eval_steps
+        count = len(envs) * self.config.eval_agents
+        self.observer.message(f"evaluating {what}: {count} fresh agents, {updates:,} updates each")
+        return [
+            result
+            for place, env in enumerate(envs)
+            for result in self._evaluate_on(rule, env, f"{what}, {self._which(place, count)}")
+        ]
+
+    def _which(self, place: int, count: int) -> str:
+        """The fresh agents on the environment at this place, of all."""
         agents = self.config.eval_agents
+        first, last = place * agents + 1, (place + 1) * agents
+        return f"fresh agent{'s' * (agents > 1)} {_span(first, last)} of {count}"
+
+    def _evaluate_on(self, rule: DiscoRule, env: str, what: str) -> list[RuleEvaluation]:
+        """Fresh agents in one environment; a signal ends them, and the run can be resumed."""
 
         def watch(done: int, total: int) -> bool:
-            first, last = place * agents + 1, (place + 1) * agents
-            which = f"agent {first}" if first == last else f"agents {first} to {last}"
-            what = f"evaluating the rule, fresh {which} of {count}, updates"
-            self.observer.evaluating(what, done, total)
+            self.observer.evaluating(f"evaluating {what}, updates", done, total)
             # Several processes stop together, after the evaluation.
             return bool(self.stop) and self.discoverer.group.size == 1
 
         try:
             index = self.discoverer.env_of.index(env)
-            seeds = range(agents)
+            seeds = range(self.config.eval_agents)
             return evaluate_agents(rule, self.config, env, seeds, index=index, watch=watch)
         except EvaluationStopped:
             self._save(self.discoverer.checkpoint())
@@ -298,8 +358,7 @@ class _Run:
 
     def _signed(self, rule: DiscoRule, evaluation: dict[str, Any] | None) -> DiscoRule:
         """The rule with its full provenance."""
-        provenance = {
-            "origin": f"discovered from {self.config.init} by discorl {version('discorl')}",
+        provenance = self._origin() | {
             "meta_steps": str(self.discoverer.step),
             "config": json.dumps(self.config.to_json()),
         }
@@ -310,6 +369,10 @@ class _Run:
             ]
             provenance["evaluation"] = json.dumps({"score": evaluation["score"], "agents": brief})
         return replace(rule, name=self.folder.name, provenance=provenance)
+
+    def _origin(self) -> dict[str, str]:
+        """Where the rule comes from."""
+        return {"origin": f"discovered from {self.config.init} by discorl {version('discorl')}"}
 
     def _finish(self) -> dict[str, Any]:
         discoverer = self.discoverer
@@ -329,9 +392,17 @@ class _Run:
                 "best_fresh_agents_return": best["score"],
                 "best_meta_step": best["meta_step"],
             }
+            result |= self._more_results()
             write_json(self.folder / RESULT_FILE, result)
-            plot_discovery([self.folder], self.folder / CURVE_FILE)
+            self._draw(self.folder / CURVE_FILE)
         return result
+
+    def _more_results(self) -> dict[str, Any]:
+        """What else the result says."""
+        return {}
+
+    def _draw(self, path: Path) -> None:
+        plot_discovery([self.folder], path)
 
     def _earlier_evaluations(self) -> list[dict[str, Any]]:
         entries = read_evaluations(self.folder)
@@ -354,18 +425,30 @@ class _Run:
         return notes
 
 
+def final_returns(results: Sequence[RuleEvaluation]) -> dict[str, list[float]]:
+    """What fresh agents came to, by environment."""
+    returns: dict[str, list[float]] = {}
+    for result in results:
+        returns.setdefault(result.env, []).append(result.final_return)
+    return returns
+
+
+def _span(first: int, last: int) -> str:
+    return f"{first}" if first == last else f"{first} to {last}"
+
+
 def _told(values: list[float]) -> str:
     """The mean over fresh agents, and half its interval if there are several."""
     mean, estimate = math.fsum(values) / len(values), mean_estimate(np.array(values))
     return f"{mean:.3f}" + (f" ± {estimate.high - mean:.3f}" if estimate else "")
 
 
-def check_finite(report: MetaStepReport, step: int) -> None:
+def check_finite(record: dict[str, float], skipped: int, step: int) -> None:
     """Raise DiscorlError for a metric that is not finite, before it gets into a checkpoint; those
     of a skipped agent do not matter."""
-    if report.skipped:
+    if skipped:
         return
-    for name, value in summarise(report).items():
+    for name, value in record.items():
         if not math.isfinite(value):
             raise DiscorlError(
                 f"{name} is not finite at meta-step {step}; the last checkpoint is from before it"
@@ -374,12 +457,19 @@ def check_finite(report: MetaStepReport, step: int) -> None:
 
 def summarise(report: MetaStepReport) -> dict[str, float]:
     """A meta-step's metrics: means over agents, and returns by environment."""
-    agents = report.agents
+    record = {f"meta/{name}": mean_metric(name, report.agents) for name in AGENT_METRICS}
+    return record | summarise_population(report)
 
-    def mean(name: str, rows: list[Any]) -> float:
-        return math.fsum(row.metrics[name] for row in rows) / len(rows)
 
-    record = {f"meta/{name}": mean(name, agents) for name in AGENT_METRICS}
+def mean_metric(name: str, agents: list[AgentReport]) -> float:
+    """The mean of one of their metrics."""
+    return math.fsum(agent.metrics[name] for agent in agents) / len(agents)
+
+
+def summarise_population(report: MetaStepReport) -> dict[str, float]:
+    """The part of a meta-step's metrics that does not depend on what the rule learns from."""
+    agents, mean = report.agents, mean_metric
+    record = {}
     record["meta/grad_norm"] = mean("grad_norm", agents)
     record["meta/update_norm"] = report.update_norm
     record["losses/inner_loss"] = mean("inner_loss", agents)

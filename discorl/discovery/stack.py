@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any, TypeGuard
 
-from discorl.discovery.config import DiscoverConfig, deal_environments
+from discorl.discovery.config import DiscoverConfig, PopulationConfig, deal_environments
 from discorl.discovery.member import Member, SeatMaker, next_batch
 from discorl.discovery.meta_gradient import meta_gradient
 from discorl.discovery.meta_loss import MetaGradient
@@ -21,8 +22,13 @@ from discorl.stacking import Each
 from discorl.tree import stack
 
 
+def is_stacked(config: PopulationConfig) -> TypeGuard[DiscoverConfig]:
+    """Whether agents of equal shapes are computed as one."""
+    return isinstance(config, DiscoverConfig) and config.stacked
+
+
 def seats(
-    config: DiscoverConfig, env_of: Sequence[str], seeds: Sequence[int]
+    config: PopulationConfig, env_of: Sequence[str], seeds: Sequence[int]
 ) -> list[SeatMaker | None]:
     """Where each agent's environments come from, if agents in the same game or family share one.
 
@@ -32,15 +38,17 @@ def seats(
       env_of: each agent's environment, or family.
       seeds: each agent's own.
     """
+    makers: list[SeatMaker | None] = [None] * len(env_of)
+    if not is_stacked(config):
+        return makers
     padding = None
     if config.padded:
         outside = [env for env in env_of if is_external(env)]
         if outside:
             raise DiscorlError(f"--padded: only built-in games can be, and '{outside[0]}' is none")
         padding = common_padding(deal_environments(config.envs, config.agents))
-    makers: list[SeatMaker | None] = [None] * len(env_of)
-    if not config.stacked or config.life.environment.normalize_observations:
-        return makers
+    if config.life.environment.normalize_observations:
+        return makers  # Each agent's own moments stand between it and its environment.
     for env in dict.fromkeys(env_of):
         if is_external(env):
             continue
@@ -53,9 +61,9 @@ def seats(
     return makers
 
 
-def stacks(members: Sequence[Member], config: DiscoverConfig) -> list[list[Member]]:
+def stacks(members: Sequence[Any], config: PopulationConfig) -> list[list[Any]]:
     """The members that are computed together in the next meta-step."""
-    if not config.stacked:
+    if not is_stacked(config):
         return [[member] for member in members]
     for member in members:
         member.live_on()  # A newborn may have other shapes.
@@ -81,7 +89,7 @@ def meta_step_together(members: Sequence[Member], rule: DiscoRule) -> MetaGradie
         train,
         valid,
         config.meta_loss,
-        config.meta.mode,
+        config.mode,
     )
     for index, member in enumerate(members):
         member.become(one_of(result.state, index), one_of(result.value_state, index))

@@ -72,6 +72,7 @@ RULES: dict[str, Callable[[], UpdateRule] | StoredRule] = {
             "origin": "Disco103, published by Google DeepMind in disco_rl",
             "paper": "Oh et al., Discovering state-of-the-art reinforcement learning algorithms, "
             "Nature 648 (2025)",
+            "licence": "Apache License 2.0 (software), CC BY 4.0 (other materials)",
         },
         remote=Remote(
             url="https://raw.githubusercontent.com/google-deepmind/disco_rl/main/disco_rl/"

@@ -27,16 +27,19 @@ CURVE_FILE = "curve.png"
 CHECKPOINTS = "checkpoints"
 LOCK_FILE = ".lock"
 
-Kind = Literal["train", "discover", "compare"]
+Kind = Literal["train", "discover", "distil", "compare"]
 KINDS: dict[Kind, str] = {
     "train": "a training run",
     "discover": "a discovery",
+    "distil": "a distillation",
     "compare": "a comparison",
 }
 """Command -> what the folder it makes is called."""
 _FITTING: dict[Kind, str] = {
     "train": "use discorl resume, evaluate or plot with it",
     "discover": "use discorl resume or plot with it, or train with its rule: discorl train catch "
+    "--rule {}/best_rule.safetensors",
+    "distil": "use discorl resume or plot with it, or train with its rule: discorl train catch "
     "--rule {}/best_rule.safetensors",
     "compare": "use discorl resume or plot with it; its results are in {}/table.md",
 }
@@ -161,7 +164,7 @@ def run_kind(folder: Path) -> Kind:
 
 def _kind_of(settings: dict[str, Any]) -> Kind:
     if "meta_steps" in settings:
-        return "discover"
+        return "distil" if "teacher" in settings else "discover"
     return "compare" if "rules" in settings else "train"
 
 

@@ -382,7 +382,7 @@ def test_an_environment_is_checked(worlds, capsys):
 
 
 def test_help_ends_with_examples_that_can_be_typed(capsys):
-    for command in ("train", "discover", "compare", "resume", "evaluate", "plot", "envs"):
+    for command in ("train", "discover", "distil", "compare", "resume", "evaluate", "plot", "envs"):
         with pytest.raises(SystemExit):
             run("help", command)
         assert "\nExamples:\n  discorl " in capsys.readouterr().out

@@ -218,10 +218,13 @@ def test_the_best_rule_is_kept_with_its_provenance(whole, tmp_path):
 def test_a_later_and_worse_rule_is_not_the_best(tmp_path, monkeypatch):
     scores = iter([0.25, 0.75, 0.5])
 
-    def evaluate(_rule, _config, env, index, watch):
-        return RuleEvaluation(env, 0, 1, final_return=next(scores), mean_return=0.0, curve=[])
+    def evaluate(_rule, _config, env, seeds, index, watch):
+        return [
+            RuleEvaluation(env, seed, 1, final_return=next(scores), mean_return=0.0, curve=[])
+            for seed in seeds
+        ]
 
-    monkeypatch.setattr(run_module, "evaluate_rule", evaluate)
+    monkeypatch.setattr(run_module, "evaluate_agents", evaluate)
     settings = config(envs=SPECS[:1], meta_steps=3, eval_every=1, agents=1)
     result = start_discovery(settings, tmp_path / "run")
     assert (result["best_meta_step"], result["best_fresh_agents_return"]) == (2, 0.75)
@@ -542,7 +545,7 @@ def test_the_metrics_of_a_skipped_agent_do_not_stop_the_run(tmp_path, monkeypatc
 
 def test_check_finite_is_silent_on_sound_reports(tiny_rule):
     settings = config(agents=1)
-    check_finite(Discoverer(settings, tiny_rule).meta_step(), 1)
+    check_finite(summarise(Discoverer(settings, tiny_rule).meta_step()), 0, 1)
 
 
 def test_a_run_in_which_no_episode_ends_ends_well(tmp_path):

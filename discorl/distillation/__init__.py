@@ -1,0 +1,1 @@
+"""Distillation: a small rule learns to hand out the targets of a large one."""
