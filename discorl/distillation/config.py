@@ -70,13 +70,13 @@ class DistilConfig(PopulationConfig):
     z_weight: NotNegative = 1.0
     """Weight of the divergence between the two targets of z."""
     life: LifeConfig = field(default_factory=_small_life)
-    meta: MetaConfig = field(default_factory=lambda: MetaConfig(meta_learning_rate=1e-3))
+    meta: MetaConfig = field(default_factory=lambda: MetaConfig(meta_learning_rate=3e-4))
     num_bins: Annotated[int, Range(2)] | None = None
     """Bins of the agents' action values; by default the teacher's."""
     max_abs_value: Positive | None = None
     """Range of those bins, on the squashed scale; by default the teacher's."""
     sizes: MetaNetworkSizes = field(
-        default_factory=lambda: MetaNetworkSizes(predictions=32, hidden=64, meta_hidden=32)
+        default_factory=lambda: MetaNetworkSizes(predictions=32)
     )
     """Sizes of the student."""
     eval_steps: Count = 400

@@ -167,12 +167,6 @@ _RULE_SETTINGS: dict[str, Settings] = {
 lets no policy settle beside advantages of about one; and values with a shorter horizon are known
 sooner."""
 
-_RULE_SETTINGS_FOR_PIXELS: dict[str, Settings] = {
-    "actor_critic": {"entropy_cost": 0.002, "discount": 0.99},
-}
-"""The same where these differ: rewards clipped to one and rare make small advantages, beside which
-an entropy cost of 0.01 holds the policy back."""
-
 
 @dataclass(frozen=True)
 class KindPreset:
@@ -285,13 +279,6 @@ def default_rule(env: str) -> str:
     return "actor_critic" if is_external(env) else DEFAULT_RULE
 
 
-def _rule_settings(rule: str, kind: Kind) -> Settings:
-    """What the preset sets of the rule itself."""
-    if kind == "pixels" and rule in _RULE_SETTINGS_FOR_PIXELS:
-        return _RULE_SETTINGS_FOR_PIXELS[rule]
-    return _RULE_SETTINGS.get(rule, {})
-
-
 def make_config(
     env: str = TrainConfig.env,
     rule: str | UpdateRule = AUTO,
@@ -316,7 +303,7 @@ def make_config(
     values = _OF_GAMES.get((preset, name), _OF_GAMES[preset, family])
     if preset == "default" and (kind := kind or environment_kind(env, settings)) is not None:
         values = {**values, **find_preset(kind).for_rule(rule)}
-        if isinstance(rule, str) and (wanted := _rule_settings(name, kind)):
+        if isinstance(rule, str) and (wanted := _RULE_SETTINGS.get(name)):
             _, own = split_spec(rule)
             text = join_spec(name, {**{k: str(v) for k, v in wanted.items()}, **own})
     return TrainConfig.from_json({"env": env, "rule": text, **values, **settings})

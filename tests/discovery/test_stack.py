@@ -252,7 +252,7 @@ def test_fresh_agents_of_a_stack_learn_side_by_side(tiny_rule, kind):
     settings = config(envs=FAMILIES, stacked=True, eval_steps=6, float64=False, **kind)
     found = evaluate_agents(tiny_rule, settings, "family:catch", (0, 1, 2))
     again = evaluate_agents(tiny_rule, settings, "family:catch", (0, 1, 2))
-    assert found == again
+    assert str(found) == str(again)  # Before its first episode an agent's return is not a number.
     assert [result.seed for result in found] == [0, 1, 2]
     assert len({tuple(result.curve) for result in found}) == 3
 
@@ -262,4 +262,4 @@ def test_in_an_external_environment_they_are_who_they_would_be_alone(tiny_rule):
     rule = tiny_rule.to(torch.float64)
     alone = [evaluate_agents(rule, settings, CUT_OFF, (seed,))[0] for seed in (0, 1)]
     stacked = change(settings, {"stacked": True})
-    assert evaluate_agents(rule, stacked, CUT_OFF, (0, 1)) == alone
+    assert str(evaluate_agents(rule, stacked, CUT_OFF, (0, 1))) == str(alone)
