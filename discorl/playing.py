@@ -132,10 +132,7 @@ def _device_of(policy: AnyPolicy) -> torch.device:
 
 def _as_policy(policy: AnyPolicy, env: Environment, deterministic: bool) -> Policy:
     if isinstance(policy, TrainedAgent):
-        if policy.num_actions != env.num_actions:
-            raise DiscorlError(
-                f"policy: it has {policy.num_actions} actions, the environment {env.num_actions}"
-            )
+        policy.check_fits(env)
         return AgentPolicy(policy.agent, policy.params, deterministic)
     if isinstance(policy, nn.Module):
         return _ModulePolicy(policy, deterministic)

@@ -464,6 +464,8 @@ def test_policies_that_are_none(policy, words):
 def test_an_agent_of_another_game_is_refused(run):
     with pytest.raises(DiscorlError, match="it has 3 actions, the environment 2"):
         discorl.evaluate(run.agent, "CartPole-v1", 4)
+    with pytest.raises(DiscorlError, match=r"it reads observations .*, the environment has"):
+        discorl.evaluate(run.agent, "catch:rows=9,columns=11", 4)
 
 
 def test_plots(run, tmp_path):

@@ -25,7 +25,7 @@ from discorl.training.presets import make_config
 from discorl.training.trainer import Trainer
 
 _EMULATOR = "emulator"
-_WITHOUT_REPLAY = {"replay_fraction": 0.0, "replay_ratio": 1}
+_WITHOUT_REPLAY = {"replay_fraction": 0.0, "replay_ratio": 1, "batch_size": None}
 _WAYS: dict[str, dict[str, bool]] = {
     "training": {},
     "training_overlap": {"overlap": True},

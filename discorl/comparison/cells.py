@@ -91,13 +91,20 @@ def _check(result: CellResult, cell: Cell) -> None:
     counts = (result.steps, result.env_steps, result.episodes)
     if not all(type(count) is int for count in counts) or result.steps < 1:
         raise ValueError("counts that are none")
-    if not math.isfinite(result.final_return) or not math.isfinite(result.seconds):
+    if not all(map(_is_number, (*counts, result.final_return, result.seconds))):
         raise ValueError("numbers that are none")
     if not result.curve or not isinstance(result.config, dict):
         raise ValueError("no curve or no configuration")
     for step, value in result.curve:
-        if not math.isfinite(step) or not math.isfinite(value):
+        if not _is_number(step) or not _is_number(value):
             raise ValueError("a curve that is none")
+
+
+def _is_number(value: Any) -> bool:
+    """Whether arrays can hold it: finite, and no integer beyond 64 bits."""
+    if type(value) is int:
+        return abs(value) < 2**63
+    return type(value) is float and math.isfinite(value)
 
 
 def _path(folder: Path, cell: Cell) -> Path:

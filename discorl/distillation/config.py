@@ -75,9 +75,7 @@ class DistilConfig(PopulationConfig):
     """Bins of the agents' action values; by default the teacher's."""
     max_abs_value: Positive | None = None
     """Range of those bins, on the squashed scale; by default the teacher's."""
-    sizes: MetaNetworkSizes = field(
-        default_factory=lambda: MetaNetworkSizes(predictions=32)
-    )
+    sizes: MetaNetworkSizes = field(default_factory=lambda: MetaNetworkSizes(predictions=32))
     """Sizes of the student."""
     eval_steps: Count = 400
     """Updates of each fresh agent that evaluates the rule."""

@@ -28,7 +28,7 @@ from discorl.errors import DiscorlError
 from discorl.files import write_atomically
 from discorl.life.acting import choose, policy_step
 from discorl.life.life import Life
-from discorl.observations import ArraySpec, ObservationSpec, batch_size
+from discorl.observations import ArraySpec, ObservationSpec, batch_size, spec_entries
 from discorl.outputs import HeadSpec
 from discorl.rollout import Memory, TimeStep
 from discorl.settings import change
@@ -183,6 +183,17 @@ class TrainedAgent:
             return env
         return NormalizedEnvironment(env, self.moments, frozen=True)
 
+    def check_fits(self, env: Environment) -> None:
+        """Raise DiscorlError unless the environment shows what the agent reads, and lets it act."""
+        if self.num_actions != env.num_actions:
+            raise DiscorlError(
+                f"policy: it has {self.num_actions} actions, the environment {env.num_actions}"
+            )
+        own = _shapes(ObservationReader(self.blueprint.observation_space).spec)
+        shown = _shapes(env.observation_spec)
+        if own != shown:
+            raise DiscorlError(f"policy: it reads observations {own}, the environment has {shown}")
+
     @property
     def device(self) -> torch.device:
         """Where it computes."""
@@ -309,6 +320,10 @@ def assemble_agent(
         running = RunningMoments()
         running.load_state_dict(moments)
     return TrainedAgent(blueprint, agent, params, running, info)
+
+
+def _shapes(spec: ObservationSpec) -> dict[str, list[int]]:
+    return {name: list(entry.shape) for name, entry in sorted(spec_entries(spec).items())}
 
 
 def _space(spec: ObservationSpec) -> gymnasium.Space[Any]:

@@ -160,6 +160,7 @@ class Run(RunFolder):
         episodes = episodes or config.eval_episodes
         copies = episodes if source.cheap else config.life.experience.num_envs
         with closing(agent.watching(source.make(copies))) as env:
+            agent.check_fits(env)
             return evaluate_policy(
                 AgentPolicy(agent.agent, agent.params, deterministic),
                 env,

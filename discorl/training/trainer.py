@@ -186,7 +186,7 @@ class Trainer:
             self.life.load_state_dict(upgraded(groups))
             if self._actor is not None:
                 self._actor.generator.set_state(groups["actor"]["generator"].cpu())
-            self.life.seconds |= values["seconds"]
+            self.life.seconds |= {name: float(n) for name, n in values["seconds"].items()}
             self.unlogged = [
                 (step, dict(zip(names, torch.tensor(row, device=self.device), strict=True)))
                 for step, names, row in values["unlogged"]

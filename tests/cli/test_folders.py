@@ -222,7 +222,16 @@ def test_values_that_are_no_numbers_are_not_drawn(copied, capsys):
         assert f"--x {axis}: the run on" in words
 
 
-@pytest.mark.parametrize("values", [[], {"seconds": 3, "unlogged": []}, {"seconds": {}}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        {"seconds": 3, "unlogged": []},
+        {"seconds": {}},
+        {"seconds": {"acting": [1]}, "unlogged": []},
+        {"seconds": {"acting": None}, "unlogged": []},
+    ],
+)
 def test_a_checkpoint_whose_values_are_damaged_is_said(copied, capsys, values):
     for path in (copied / "checkpoints").glob("*/meta.json"):
         meta = json.loads(path.read_text())

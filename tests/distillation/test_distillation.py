@@ -308,4 +308,4 @@ def test_the_defaults_fit_disco103():
     sizes = DistilConfig().sizes
     most = MetaNetworkSizes()
     assert sizes.predictions < most.predictions
-    assert sizes.hidden < most.hidden
+    assert sizes.hidden <= most.hidden
