@@ -121,7 +121,7 @@ def flags() -> list[tuple[str, str]]:
     seen = set()
     for path in DOCUMENTS:
         for words in commands(path):
-            depth = 3 if words[1] == "rules" else 2
+            depth = 3 if words[1] in ("rules", "bench") else 2
             for word in words[depth:]:
                 if word.startswith("--") and word != "--help":
                     seen.add((" ".join(words[1:depth]), word.partition("=")[0]))
