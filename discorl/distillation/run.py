@@ -187,21 +187,24 @@ class DistillationRun(RuleRun):
         super()._evaluate_alone()
 
     def _evaluate_teacher(self) -> None:
-        known = read_teacher(self.folder)
+        results = [RuleEvaluation(**agent) for agent in read_teacher(self.folder)]
+        known = bool(results)
         if not known:
             results = self._fresh_agents(self.teacher, "the teacher")
-            known = [asdict(result) for result in results]
-            write_json(self.folder / TEACHER_EVALUATION, known)
-        returns = final_returns([RuleEvaluation(**agent) for agent in known])
+            write_json(self.folder / TEACHER_EVALUATION, [asdict(result) for result in results])
+        returns = final_returns(results)
         self.teacher_returns = {env: sum(own) / len(own) for env, own in returns.items()}
-        parts = ", ".join(f"{env} {mean:.3f}" for env, mean in self.teacher_returns.items())
-        self.observer.message(f"fresh agents of the teacher reach {parts}")
+        if not known:
+            parts = ", ".join(f"{env} {mean:.3f}" for env, mean in self.teacher_returns.items())
+            self.observer.message(f"fresh agents of the teacher reach {parts}")
 
     def _score(self, results: list[RuleEvaluation]) -> float:
         """The mean over environments; a return counts by the teacher's if that is above one."""
-        scales = [max(abs(self.teacher_returns[r.env]), 1.0) for r in results]
-        parts = [r.final_return / scale for r, scale in zip(results, scales, strict=True)]
-        return sum(parts) / len(parts)
+        return self._scaled_mean([(r.env, r.final_return) for r in results])
+
+    def _scaled_mean(self, returns: Sequence[tuple[str, float]]) -> float:
+        scaled = [value / max(abs(self.teacher_returns[env]), 1.0) for env, value in returns]
+        return sum(scaled) / len(scaled)
 
     def _summarise(self, report: MetaStepReport) -> dict[str, float]:
         agents = report.agents
@@ -226,12 +229,9 @@ class DistillationRun(RuleRun):
 
     def _more_results(self) -> dict[str, Any]:
         self._evaluate_teacher()
-        returns = self.teacher_returns
-        scales = [max(abs(value), 1.0) for value in returns.values()]
-        score = sum(v / s for v, s in zip(returns.values(), scales, strict=True)) / len(returns)
         return {
             "teacher": self.config.teacher,
-            "teacher_fresh_agents_return": score,
+            "teacher_fresh_agents_return": self._scaled_mean(list(self.teacher_returns.items())),
             "parameters": parameter_count(self.discoverer.rule),
             "teacher_parameters": parameter_count(self.teacher),
         }
