@@ -135,7 +135,7 @@ class Discoverer:
         try:
             own = [index for index in range(config.agents) if self.group.owns(index)]
             envs = [self.env_of[index] for index in own]
-            places = seats(config, envs, [member_seed(config, index) for index in own])
+            places = seats(config, envs, [member_seed(config, index) for index in own], own)
             for index, env, seat in zip(own, envs, places, strict=True):
                 self.members.append(make_member(config, index, env, self.rule, seat))
         except BaseException:

@@ -96,7 +96,7 @@ def _fresh_lives(
     open_lives: ExitStack,
 ) -> list[Life]:
     of_lives = [_SEED_OFFSET + seed for seed in seeds]
-    places = seats(config, [env] * len(seeds), of_lives)
+    places = seats(config, [env] * len(seeds), of_lives, [index] * len(seeds))
     lives = []
     for seed, seat in zip(of_lives, places, strict=True):
         generator = torch.Generator(config.run.torch_device).manual_seed(seed)

@@ -28,7 +28,7 @@ def is_stacked(config: PopulationConfig) -> TypeGuard[DiscoverConfig]:
 
 
 def seats(
-    config: PopulationConfig, env_of: Sequence[str], seeds: Sequence[int]
+    config: PopulationConfig, env_of: Sequence[str], seeds: Sequence[int], indices: Sequence[int]
 ) -> list[SeatMaker | None]:
     """Where each agent's environments come from, if agents in the same game or family share one.
 
@@ -37,6 +37,7 @@ def seats(
     Args:
       env_of: each agent's environment, or family.
       seeds: each agent's own.
+      indices: whose place in the population each takes; those of other widths are other stacks.
     """
     makers: list[SeatMaker | None] = [None] * len(env_of)
     if not is_stacked(config):
@@ -49,15 +50,16 @@ def seats(
         padding = common_padding(deal_environments(config.envs, config.agents))
     if config.life.environment.normalize_observations:
         return makers  # Each agent's own moments stand between it and its environment.
-    for env in dict.fromkeys(env_of):
+    groups = [(env, config.life_of(index)) for env, index in zip(env_of, indices, strict=True)]
+    for env, life in dict.fromkeys(groups):
         if is_external(env):
             continue
-        agents = [index for index, own in enumerate(env_of) if own == env]
-        specs = [resolve_environment(env, seeds[index]) for index in agents]
-        copies, device = config.life.experience.num_envs, config.run.torch_device
+        agents = [agent for agent, group in enumerate(groups) if group == (env, life)]
+        specs = [resolve_environment(env, seeds[agent]) for agent in agents]
+        copies, device = life.experience.num_envs, config.run.torch_device
         table = Table(env, specs, copies, seeds[agents[0]], padding, device)
-        for place, index in enumerate(agents):
-            makers[index] = partial(table.source, place)
+        for place, agent in enumerate(agents):
+            makers[agent] = partial(table.source, place)
     return makers
 
 

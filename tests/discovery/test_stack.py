@@ -168,6 +168,13 @@ class TestFamilies:
         for _ in range(2):
             assert discoverer.meta_step().skipped == 0
 
+    @pytest.mark.parametrize("padded", [False, True])
+    def test_agents_of_other_widths_sit_at_other_tables(self, tiny_rule, padded):
+        settings = config(envs=FAMILIES, agents=8, stacked=True, padded=padded, widths=(8, 6))
+        discoverer = Discoverer(settings, tiny_rule)
+        for _ in range(2):
+            assert discoverer.meta_step().skipped == 0
+
     def test_everybody_plays_its_own_member(self, tiny_rule):
         discoverer = Discoverer(config(envs=("family:catch",), stacked=True), tiny_rule)
         plain = Discoverer(config(envs=("family:catch",)), tiny_rule)
