@@ -64,19 +64,14 @@ class Each:
         leaves = flatten(tree)
         if not isinstance(tree, Rollout):
             return leaves
-        return {name: self.split(leaf) for name, leaf in leaves.items()}
+        agents = self.agents
+        return {name: leaf.unflatten(1, (agents, -1)) for name, leaf in leaves.items()}
 
     def copies(self, tensors: Params) -> Params:
         """What agents share, as each agent's own: [P, ...]. An agent alone has it as it is."""
         if self.agents is None:
             return tensors
         return {name: t.expand(self.agents, *t.shape).clone() for name, t in tensors.items()}
-
-    def split(self, tensor: Tensor) -> Tensor:
-        """[L, P x B, ...] -> [L, P, B, ...]."""
-        assert self.agents is not None
-        split: Tensor = tensor.unflatten(1, (self.agents, -1))
-        return split
 
 
 def _agents_dim(tree: Any) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -11,14 +9,11 @@ from typing import Annotated, Any, ClassVar
 import tyro
 from rich.console import Console
 
-from discorl.api import unused_folder
-from discorl.cli.parsing import parse_command, refuse_changes, without_help
+from discorl.cli.rule_runs import check_resumed, out_folder, parse_rule_run, print_result
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.handle import SHOWN
 from discorl.discovery.run import read_discovery_config, resume_discovery, start_discovery
-from discorl.errors import DiscorlError
 from discorl.runs.display import watch
-from discorl.runs.folder import read_settings_file
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
 
@@ -47,17 +42,11 @@ class DiscoverCommand:
     @classmethod
     def parse(cls, args: list[str]) -> DiscoverCommand:
         """Parse, with defaults from a configuration file if one is named."""
-        first: DiscoverCommand = parse_command(cls, "discover", without_help(args))
-        config = DiscoverConfig()
-        if first.resume is not None:
-            config = read_discovery_config(first.resume)
-        elif first.config_file is not None:
-            config = DiscoverConfig.from_json(read_settings_file(first.config_file, "discover"))
-        command: DiscoverCommand = parse_command(cls, "discover", args, default=cls(config=config))
-        if command.resume is not None:
-            refuse_changes(command.config, config, allowed="meta_steps")
-            if command.out is not None:
-                raise DiscorlError("--resume stays in the run's own folder: drop --out")
+        command: DiscoverCommand
+        command, defaults = parse_rule_run(
+            cls, "discover", args, DiscoverConfig, read_discovery_config
+        )
+        check_resumed(command, defaults)
         return command
 
     def run(self) -> int:
@@ -66,34 +55,19 @@ class DiscoverCommand:
         console = Console(stderr=self.json)
         code, result = watch(SHOWN, self._work, console)
         if "fresh_agents_return" in result:
-            _print_result(console, result, self.json)
+            print_result(console, result, self.json, _words(result), "rule")
         return code
 
     def _work(self, observer: Observer) -> dict[str, Any]:
         if self.resume is not None:
             return resume_discovery(self.resume, self.config.meta_steps, observer)
-        return start_discovery(self.config, self._folder(), observer)
-
-    def _folder(self) -> Path:
-        if self.out is not None:
-            return self.out
-        if "WORLD_SIZE" in os.environ:
-            raise DiscorlError("--out: name the run folder, so that all processes use the same")
-        return unused_folder(f"discover-s{self.config.seed}")
+        folder = out_folder(self.out, f"discover-s{self.config.seed}")
+        return start_discovery(self.config, folder, observer)
 
 
-def _print_result(console: Console, result: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(result))
-        return
-    console.print(
-        f"\n{result['meta_steps']} meta-steps. Fresh agents trained by the rule reach "
+def _words(result: dict[str, Any]) -> str:
+    return (
+        f"{result['meta_steps']} meta-steps. Fresh agents trained by the rule reach "
         f"{result['fresh_agents_return']:.3f} (best {result['best_fresh_agents_return']:.3f}, at "
-        f"meta-step {result['best_meta_step']}).",
-        highlight=False,
-    )
-    console.print(
-        f"The rule is {result['folder']}/rule.safetensors; train with it by\n"
-        f"  discorl train catch --rule {result['folder']}/best_rule.safetensors",
-        soft_wrap=True,
+        f"meta-step {result['best_meta_step']})."
     )

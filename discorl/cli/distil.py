@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -11,8 +9,7 @@ from typing import Annotated, Any, ClassVar
 import tyro
 from rich.console import Console
 
-from discorl.api import unused_folder
-from discorl.cli.parsing import parse_command, refuse_changes, without_help
+from discorl.cli.rule_runs import check_resumed, out_folder, parse_rule_run, print_result
 from discorl.distillation.config import DistilConfig
 from discorl.distillation.handle import SHOWN
 from discorl.distillation.run import (
@@ -20,9 +17,7 @@ from discorl.distillation.run import (
     resume_distillation,
     start_distillation,
 )
-from discorl.errors import DiscorlError
 from discorl.runs.display import watch
-from discorl.runs.folder import read_settings_file
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
 
@@ -52,19 +47,13 @@ class DistilCommand:
     @classmethod
     def parse(cls, args: list[str]) -> DistilCommand:
         """Parse, with defaults from a configuration file if one is named."""
-        first: DistilCommand = parse_command(cls, "distil", without_help(args))
-        config = DistilConfig()
-        if first.resume is not None:
-            config = read_distillation_config(first.resume)
-        elif first.config_file is not None:
-            config = DistilConfig.from_json(read_settings_file(first.config_file, "distil"))
-        command: DistilCommand = parse_command(cls, "distil", args, default=cls(config=config))
+        command: DistilCommand
+        command, defaults = parse_rule_run(
+            cls, "distil", args, DistilConfig, read_distillation_config
+        )
         if command.rule is not None:
             command = replace(command, config=replace(command.config, teacher=command.rule))
-        if command.resume is not None:
-            refuse_changes(command.config, config, allowed="meta_steps")
-            if command.out is not None:
-                raise DiscorlError("--resume stays in the run's own folder: drop --out")
+        check_resumed(command, defaults)
         return command
 
     def run(self) -> int:
@@ -73,37 +62,21 @@ class DistilCommand:
         console = Console(stderr=self.json)
         code, result = watch(SHOWN, self._work, console)
         if "fresh_agents_return" in result:
-            _print_result(console, result, self.json)
+            print_result(console, result, self.json, _words(result), "student")
         return code
 
     def _work(self, observer: Observer) -> dict[str, Any]:
         if self.resume is not None:
             return resume_distillation(self.resume, self.config.meta_steps, observer)
-        return start_distillation(self.config, self._folder(), observer)
-
-    def _folder(self) -> Path:
-        if self.out is not None:
-            return self.out
-        if "WORLD_SIZE" in os.environ:
-            raise DiscorlError("--out: name the run folder, so that all processes use the same")
-        name = Path(self.config.teacher).stem
-        return unused_folder(f"distil-{name}-s{self.config.seed}")
+        name = f"distil-{Path(self.config.teacher).stem}-s{self.config.seed}"
+        return start_distillation(self.config, out_folder(self.out, name), observer)
 
 
-def _print_result(console: Console, result: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(result))
-        return
-    console.print(
-        f"\n{result['meta_steps']} meta-steps, from {result['teacher_parameters']:,} parameters to "
+def _words(result: dict[str, Any]) -> str:
+    return (
+        f"{result['meta_steps']} meta-steps, from {result['teacher_parameters']:,} parameters to "
         f"{result['parameters']:,}. On the scale of the teacher's returns, fresh agents reach "
         f"{result['fresh_agents_return']:.3f} with the student (best "
         f"{result['best_fresh_agents_return']:.3f}, at meta-step {result['best_meta_step']}) and "
-        f"{result['teacher_fresh_agents_return']:.3f} with the teacher.",
-        highlight=False,
-    )
-    console.print(
-        f"The student is {result['folder']}/rule.safetensors; train with it by\n"
-        f"  discorl train catch --rule {result['folder']}/best_rule.safetensors",
-        soft_wrap=True,
+        f"{result['teacher_fresh_agents_return']:.3f} with the teacher."
     )

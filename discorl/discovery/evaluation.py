@@ -111,5 +111,5 @@ def _live(lives: Sequence[Life], stacked: bool) -> None:
         for life in lives:
             life.learn(next_batch(life, life.act()))
         return
-    for group in by_shape(lives):
+    for group in by_shape(lives, lambda life: life):
         learn_together(group, list(map(next_batch, group, act_together(group))))

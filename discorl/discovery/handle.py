@@ -30,13 +30,8 @@ SHOWN = {
 """Metrics that a display shows, and what it calls them."""
 
 
-class Discovery(RunFolder):
-    """A discovery run."""
-
-    @property
-    def config(self) -> DiscoverConfig:
-        """Its settings."""
-        return read_discovery_config(self.folder)
+class RuleFolder(RunFolder):
+    """A run that makes a rule."""
 
     @property
     def rule(self) -> DiscoRule:
@@ -47,6 +42,15 @@ class Discovery(RunFolder):
     def best_rule(self) -> DiscoRule:
         """The rule whose fresh agents did best."""
         return require_discovered(load_rule(self.folder / BEST_FILE))
+
+
+class Discovery(RuleFolder):
+    """A discovery run."""
+
+    @property
+    def config(self) -> DiscoverConfig:
+        """Its settings."""
+        return read_discovery_config(self.folder)
 
     def resume(
         self,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -90,7 +91,8 @@ def resume_discovery(
     config = with_meta_steps(read_discovery_config(folder), folder, meta_steps)
 
     def make(checkpoint: Checkpoint | None, group: Group) -> Discoverer:
-        return Discoverer(config, _rule_of_run(folder, config, checkpoint), group)
+        rule = rule_of_run(folder, checkpoint, partial(initial_rule, config))
+        return Discoverer(config, rule, group)
 
     def run(discoverer: Discoverer) -> RuleRun:
         return RuleRun(discoverer, folder, observer, callbacks)
@@ -172,12 +174,14 @@ def initial_rule(config: DiscoverConfig) -> DiscoRule:
     return require_discovered(load_rule(config.init))
 
 
-def _rule_of_run(folder: Path, config: DiscoverConfig, checkpoint: Checkpoint | None) -> DiscoRule:
+def rule_of_run(
+    folder: Path, checkpoint: Checkpoint | None, initial: Callable[[], DiscoRule]
+) -> DiscoRule:
     """The form of a resumed run's rule, whose parameters are in the checkpoint. Once there is one,
     the rule that the run began with may be gone."""
     if checkpoint is not None and (folder / RULE_FILE).exists():
         return require_discovered(load_rule(folder / RULE_FILE))
-    return initial_rule(config)
+    return initial()
 
 
 class RuleRun:

@@ -15,7 +15,7 @@ from discorl.envs.families import resolve_environment
 from discorl.envs.registry import is_external
 from discorl.envs.seats import Table, common_padding
 from discorl.errors import DiscorlError
-from discorl.life.together import act_together, one_of, shape_of
+from discorl.life.together import act_together, by_shape, one_of
 from discorl.replay import concatenate
 from discorl.rules.disco import DiscoRule
 from discorl.stacking import Each
@@ -69,10 +69,8 @@ def stacks(members: Sequence[Any], config: PopulationConfig) -> list[list[Any]]:
         return [[member] for member in members]
     for member in members:
         member.live_on()  # A newborn may have other shapes.
-    groups: dict[str, list[Member]] = {}
-    for member in sorted(members, key=lambda member: (member.env_name, member.index)):
-        groups.setdefault(shape_of(member.life), []).append(member)
-    return list(groups.values())
+    in_order = sorted(members, key=lambda member: (member.env_name, member.index))
+    return by_shape(in_order, lambda member: member.life)
 
 
 def meta_step_together(members: Sequence[Member], rule: DiscoRule) -> MetaGradient:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from discorl.discovery.run import BEST_FILE
+from discorl.discovery.handle import RuleFolder
 from discorl.distillation.config import DistilConfig
 from discorl.distillation.plots import plot_distillation
 from discorl.distillation.run import TEACHER_FILE, read_distillation_config, resume_distillation
 from discorl.library.catalogue import load_rule, require_discovered
 from discorl.rules.disco import DiscoRule
 from discorl.runs.display import shown_in_python
-from discorl.runs.folder import CURVE_FILE, RULE_FILE
-from discorl.runs.handle import RunFolder
+from discorl.runs.folder import CURVE_FILE
 from discorl.runs.session import Callback
 
 SHOWN = {
@@ -29,23 +28,13 @@ SHOWN = {
 """Metrics that a display shows, and what it calls them."""
 
 
-class Distillation(RunFolder):
-    """A distillation run."""
+class Distillation(RuleFolder):
+    """A distillation run, whose rules are the student at different times."""
 
     @property
     def config(self) -> DistilConfig:
         """Its settings."""
         return read_distillation_config(self.folder)
-
-    @property
-    def rule(self) -> DiscoRule:
-        """The newest student."""
-        return require_discovered(load_rule(self.folder / RULE_FILE))
-
-    @property
-    def best_rule(self) -> DiscoRule:
-        """The student whose fresh agents did best."""
-        return require_discovered(load_rule(self.folder / BEST_FILE))
 
     @property
     def teacher(self) -> DiscoRule:

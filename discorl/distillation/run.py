@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from discorl.discovery.run import (
     final_returns,
     mean_metric,
     resume_rule_run,
+    rule_of_run,
     start_rule_run,
     summarise_population,
     with_meta_steps,
@@ -35,7 +37,7 @@ from discorl.files import write_json
 from discorl.library.catalogue import load_rule, parameter_count, require_discovered, save_rule
 from discorl.rules.disco import DiscoRule
 from discorl.runs.checkpoint import Checkpoint
-from discorl.runs.folder import RULE_FILE, read_settings, require_kind
+from discorl.runs.folder import read_settings, require_kind
 from discorl.runs.session import Callback, Observer
 
 TEACHER_FILE = "teacher.safetensors"
@@ -78,12 +80,7 @@ def resume_distillation(
     master = _read_copy(kept) if kept.exists() else find_teacher(config)
 
     def make(checkpoint: Checkpoint | None, group: Group) -> Discoverer:
-        known = checkpoint is not None and (folder / RULE_FILE).exists()
-        student = (
-            require_discovered(load_rule(folder / RULE_FILE))
-            if known
-            else initial_student(config, master)
-        )
+        student = rule_of_run(folder, checkpoint, partial(initial_student, config, master))
         return make_distiller(config, master, student, group)
 
     def run(distiller: Discoverer) -> RuleRun:

@@ -7,7 +7,7 @@ what each would do alone, but for rounding.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -30,19 +30,19 @@ from discorl.tree import stack, tree_map
 T = TypeVar("T")
 
 
-def shape_of(life: Life) -> str:
+def by_shape(owners: Sequence[T], life: Callable[[T], Life]) -> list[list[T]]:
+    """Those whose lives can be stacked, each group in the order given."""
+    groups: dict[str, list[T]] = {}
+    for owner in owners:
+        groups.setdefault(_shape(life(owner)), []).append(owner)
+    return list(groups.values())
+
+
+def _shape(life: Life) -> str:
     """Lives with the same answer can be stacked."""
     step = life.time_step
     told = (step.truncated is None, step.reset is None, step.last is None)
     return repr((life.config, life.env.observation_spec, life.env.num_actions, *told))
-
-
-def by_shape(lives: Sequence[Life]) -> list[list[Life]]:
-    """The lives that can be stacked, each group in the order given."""
-    groups: dict[str, list[Life]] = {}
-    for life in lives:
-        groups.setdefault(shape_of(life), []).append(life)
-    return list(groups.values())
 
 
 def act_together(lives: Sequence[Life], length: int | None = None) -> list[Rollout]:
