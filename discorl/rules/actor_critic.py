@@ -25,10 +25,12 @@ from discorl.values.distributions import log_prob
 
 @dataclass(frozen=True)
 class ActorCriticState:
-    """Moving averages, kept up to date whether or not they are used."""
+    """Moving averages, kept up to date whether or not they are used, and the agent's age."""
 
     advantage: MovingAverage
     td: MovingAverage
+    updates: Tensor | None = None
+    """[]: how many there were; None if the entropy cost does not depend on it."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class ActorCriticTargets:
     """What the value loss uses: raw or scaled."""
     mean_value: Tensor
     """[]: mean of v over all T + 1 states."""
+    entropy_cost: Tensor
+    """[]: weight of the entropy bonus at this age."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,11 @@ class ActorCritic(HandWritten):
     value_cost: NotNegative = 0.5
     """Weight of the value loss."""
     entropy_cost: NotNegative = 0.2
-    """Weight of the entropy bonus."""
+    """Weight of the entropy bonus; of a newborn agent's, if it falls."""
+    final_entropy_cost: NotNegative = 0.0
+    """Where it ends, if it falls."""
+    entropy_updates: Annotated[int, Range(0)] = 0
+    """Updates over which it falls, in a straight line; 0: it does not."""
     moving_average_decay: Share = 0.99
     """Decay of the moving averages of advantages and TD errors."""
 
@@ -99,7 +107,9 @@ class ActorCritic(HandWritten):
     def initial_state(self, dtype: torch.dtype, device: torch.device | str) -> ActorCriticState:
         """Moving averages that have seen nothing."""
         return ActorCriticState(
-            advantage=MovingAverage.initial(dtype, device), td=MovingAverage.initial(dtype, device)
+            advantage=MovingAverage.initial(dtype, device),
+            td=MovingAverage.initial(dtype, device),
+            updates=torch.zeros((), dtype=dtype, device=device) if self.entropy_updates else None,
         )
 
     def targets(
@@ -125,12 +135,15 @@ class ActorCritic(HandWritten):
         new_state = ActorCriticState(
             advantage=state.advantage.update(advantage, self.moving_average_decay),
             td=state.td.update(td, self.moving_average_decay),
+            updates=None if state.updates is None else state.updates + 1,
         )
         if self.normalize_advantage:
             advantage = new_state.advantage.normalize(advantage)
         if self.normalize_td:
             td = new_state.td.scale(td)
-        return ActorCriticTargets(advantage, raw_advantage, td, values.mean()), new_state
+        mean_value = values.mean()
+        cost = self._entropy_cost(state.updates, mean_value)
+        return ActorCriticTargets(advantage, raw_advantage, td, mean_value, cost), new_state
 
     def loss(
         self, outputs: TakenOutputs, targets: ActorCriticTargets, transitions: Transitions
@@ -143,7 +156,7 @@ class ActorCritic(HandWritten):
         loss = (
             self.pg_cost * pg_loss
             + self.value_cost * value_loss
-            - self.entropy_cost * policy_entropy
+            - targets.entropy_cost * policy_entropy
         )
         metrics = {
             "logits": logits.detach().mean(),
@@ -155,3 +168,10 @@ class ActorCritic(HandWritten):
             "value_loss": value_loss.detach().mean(),
         }
         return loss, metrics
+
+    def _entropy_cost(self, updates: Tensor | None, like: Tensor) -> Tensor:
+        """[]: the weight of the entropy bonus after so many updates."""
+        if updates is None:
+            return torch.full_like(like, self.entropy_cost)
+        share = (updates / self.entropy_updates).clamp(max=1.0)
+        return self.entropy_cost + share * (self.final_entropy_cost - self.entropy_cost)

@@ -167,6 +167,15 @@ _RULE_SETTINGS: dict[str, Settings] = {
 lets no policy settle beside advantages of about one; and values with a shorter horizon are known
 sooner."""
 
+_FALLING_ENTROPY: Settings = {
+    "entropy_cost": 0.01,
+    "final_entropy_cost": 0.001,
+    "entropy_updates": 20_000,
+    "discount": 0.99,
+}
+"""In Pong a cost of 0.01 finds the ball and then holds the policy close to uniform; 0.002 from the
+start never finds it."""
+
 
 @dataclass(frozen=True)
 class KindPreset:
@@ -177,6 +186,8 @@ class KindPreset:
     summary: str
     of_rule: Mapping[str, Settings]
     """Rule -> settings; `discovered` and `actor_critic` stand for the others, as in `_OF_GAMES`."""
+    rule_settings: Mapping[str, Settings]
+    """Rule -> settings of the rule itself."""
 
     def for_rule(self, rule: str | UpdateRule) -> Settings:
         """What a rule is trained with here, where that differs from its own preset."""
@@ -194,6 +205,7 @@ KIND_PRESETS = (
             "actor_critic": _ACTOR_CRITIC_FED,
             "sprout": {**_SMALL_NETWORK, "torso": (64, 64), "steps": 1500},
         },
+        _RULE_SETTINGS,
     ),
     KindPreset(
         "board",
@@ -204,6 +216,7 @@ KIND_PRESETS = (
             "actor_critic": {**_ACTOR_CRITIC_FED, "torso": (128,), "steps": 1954},
             "sprout": {**_SMALL_NETWORK, "torso": (128,), "num_envs": 8, "steps": 1600},
         },
+        _RULE_SETTINGS,
     ),
     KindPreset(
         "pixels",
@@ -214,6 +227,7 @@ KIND_PRESETS = (
             "actor_critic": _ACTOR_CRITIC_PIXELS,
             "sprout": {**_PIXELS, "shrink_rewards": True},
         },
+        {**_RULE_SETTINGS, "actor_critic": _FALLING_ENTROPY},
     ),
 )
 
@@ -302,8 +316,9 @@ def make_config(
     name, family = _names(rule)
     values = _OF_GAMES.get((preset, name), _OF_GAMES[preset, family])
     if preset == "default" and (kind := kind or environment_kind(env, settings)) is not None:
-        values = {**values, **find_preset(kind).for_rule(rule)}
-        if isinstance(rule, str) and (wanted := _RULE_SETTINGS.get(name)):
+        of_kind = find_preset(kind)
+        values = {**values, **of_kind.for_rule(rule)}
+        if isinstance(rule, str) and (wanted := of_kind.rule_settings.get(name)):
             _, own = split_spec(rule)
             text = join_spec(name, {**{k: str(v) for k, v in wanted.items()}, **own})
     return TrainConfig.from_json({"env": env, "rule": text, **values, **settings})

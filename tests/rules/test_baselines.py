@@ -11,6 +11,7 @@ from discorl.rollout import Transitions
 from discorl.rules.actor_critic import ActorCritic
 from discorl.rules.base import UpdateRule
 from discorl.rules.policy_gradient import PolicyGradient
+from discorl.tree import flatten
 
 f64 = torch.float64
 PLAIN = ActorCritic(categorical_value=False, nonlinear_value=False, discount=0.5, vtrace_lambda=0.5)
@@ -116,6 +117,28 @@ def test_actor_critic_entropy_bonus_pulls_to_uniform():
     (gradient,) = torch.autograd.grad(loss.sum(), agent.logits)
     assert (gradient[:-1, :, 0] > 0).all()
     assert (gradient[:-1, :, 1] < 0).all()
+
+
+def test_actor_critic_entropy_cost_falls_with_age():
+    rule = replace(PLAIN, entropy_cost=0.5, final_entropy_cost=0.1, entropy_updates=4)
+    costs, state = [], None
+    for _ in range(6):
+        targets, state, loss, _ = run(rule, outputs(), transitions(), state)
+        costs.append(targets.entropy_cost.item())
+        plain = run(replace(PLAIN, entropy_cost=costs[-1]), outputs(), transitions())[2]
+        torch.testing.assert_close(loss, plain)
+    assert costs == pytest.approx([0.5, 0.4, 0.3, 0.2, 0.1, 0.1])
+    assert state.updates.item() == 6
+
+
+def test_actor_critic_counts_updates_only_for_a_falling_cost():
+    """So that states kept before there was such a thing still fit."""
+    assert PLAIN.initial_state(f64, "cpu").updates is None
+    assert set(flatten(PLAIN.initial_state(f64, "cpu"))) == {
+        f"{average}/{part}"
+        for average in ("advantage", "td")
+        for part in ("first", "second", "decay_product")
+    }
 
 
 def test_actor_critic_normalizes_advantages_if_asked():

@@ -90,6 +90,9 @@ def test_a_rules_own_settings_come_over_those_of_the_preset():
     assert plain == "actor_critic:entropy_cost=0.01,discount=0.99"
     given = make_config("CartPole-v1", "actor_critic:entropy_cost=0.3,vtrace_lambda=0.9").rule
     assert given == "actor_critic:entropy_cost=0.3,discount=0.99,vtrace_lambda=0.9"
+    pixels = make_config("ALE/Pong-v5", "actor_critic:discount=0.9").rule
+    assert "final_entropy_cost=0.001" in pixels
+    assert "discount=0.9" in pixels
     assert make_config("catch", "actor_critic").rule == "actor_critic"
     assert make_config("CartPole-v1", "actor_critic", "published").rule == "actor_critic"
 
