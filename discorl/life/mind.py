@@ -70,11 +70,16 @@ class Mind:
             parts.append(self.replay.sample(replayed, self.generator))
         return parts[0] if len(parts) == 1 else concatenate(parts)
 
+    def remember(self, batch: Rollout) -> Rollout:
+        """The batch without its first steps, if those are only there to refresh the memory."""
+        if not (self.burn_in and batch.memory):
+            return batch
+        return burn_in(self.learner.agent, self.state.params, batch, self.burn_in)
+
     def learn(self, batch: Rollout) -> Metrics:
         """One update."""
-        if self.burn_in and batch.memory:
-            batch = burn_in(self.learner.agent, self.state.params, batch, self.burn_in)
-        self.state, metrics = (self._step or self.learner.step)(self.state, batch)
+        step = self._step or self.learner.step
+        self.state, metrics = step(self.state, self.remember(batch))
         return metrics
 
     def state_dict(self) -> dict[str, Any]:

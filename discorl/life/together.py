@@ -58,7 +58,8 @@ def learn_together(lives: Sequence[Life], batches: Sequence[Rollout]) -> list[Me
     """`Life.learn` of each, all by the first one's rule."""
     started = time.perf_counter()
     learner = replace(lives[0].mind.learner, each=Each(len(lives)))
-    state, metrics = learner.step(stack([life.state for life in lives]), concatenate(list(batches)))
+    ready = [life.mind.remember(batch) for life, batch in zip(lives, batches, strict=True)]
+    state, metrics = learner.step(stack([life.state for life in lives]), concatenate(ready))
     for index, life in enumerate(lives):
         life.mind.state = one_of(state, index)
         life.seconds["learning"] += (time.perf_counter() - started) / len(lives)

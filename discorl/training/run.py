@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,19 @@ def start_run(
     given: Given | None = None,
 ) -> dict[str, Any]:
     """Train from scratch in a new folder and return what `result.json` holds."""
+    with new_run(config, folder, observer, callbacks, given) as run:
+        return run.run()
+
+
+@contextmanager
+def new_run(
+    config: TrainConfig,
+    folder: Path,
+    observer: Observer | None = None,
+    callbacks: Sequence[Callback] = (),
+    given: Given | None = None,
+) -> Iterator[TrainingRun]:
+    """A run that has not begun, in a new folder that is its own as long as it is entered."""
     given = given or Given()
     with new_folder(folder):
         rule = given.rule or load_rule(config.rule)
@@ -89,7 +102,7 @@ def start_run(
             # Last, because it says that all else is there.
             write_json(folder / CONFIG_FILE, config.to_json())
             try:
-                return _Run(trainer, folder, observer or Observer(), callbacks).run()
+                yield TrainingRun(trainer, folder, observer or Observer(), callbacks)
             except DiscorlError:
                 if not trainer.step:  # There is nothing to resume, and the name may be used again.
                     discard(folder)
@@ -118,7 +131,7 @@ def resume_run(
                 write_json(folder / CONFIG_FILE, changed.to_json())
             if not (folder / AGENT_FILE).exists():  # A run of version 0.1.
                 write_json(folder / AGENT_FILE, blueprint_of(trainer.life).to_json())
-            return _Run(trainer, folder, observer or Observer(), callbacks).run()
+            return TrainingRun(trainer, folder, observer or Observer(), callbacks).run()
 
 
 def _check_extension(config: TrainConfig, changed: TrainConfig, step: int) -> None:
@@ -162,7 +175,7 @@ def _run_rule(folder: Path, config: TrainConfig) -> UpdateRule:
     return load_rule(path if path.exists() else config.rule)
 
 
-class _Run:
+class TrainingRun:
     """The loop, and what it writes."""
 
     def __init__(
@@ -172,6 +185,8 @@ class _Run:
         self.callbacks = callbacks
         self.config = trainer.config
         self.stop: list[int] = []
+        self.latest: dict[str, float] = {}
+        """The newest record."""
         wandb = self.config.run.wandb
         self.writer = MetricsWriter(folder, trainer.step, wandb, self.config.to_json())
         self._mark = self._now()
@@ -181,32 +196,38 @@ class _Run:
         config = self.config
         try:
             title = f"{config.rule} on {config.env}, seed {config.seed} -> {self.folder}"
-            self.observer.start(title, config.steps, _notes(self.trainer))
+            self.observer.start(title, config.steps, run_notes(self.trainer))
             with stop_signals() as self.stop:
                 self._loop()
-                return self._finish()
+                return self.finish()
         finally:
             self.writer.close()
 
     def _loop(self) -> None:
-        """Log, evaluate and checkpoint on the way."""
-        trainer, run = self.trainer, self.config.run
+        trainer = self.trainer
         # A record that was due when the run was stopped.
-        enough = bool(trainer.unlogged) and self._is_due(trainer.step) and self._log()
+        enough = bool(trainer.unlogged) and self.is_due(trainer.step) and self._log()
         while trainer.step < self.config.steps and not enough:
-            metrics = self._train_step()
-            step = trainer.step
-            if metrics is not None:
-                trainer.unlogged.append((step, metrics))
-            last = step == self.config.steps
-            if self._is_due(step):
-                enough = self._log()
-            if step % run.checkpoint_every == 0 or last or self.stop or enough:
-                self._save()
-            if self.stop:
-                raise Interrupted(self.stop[0], self.folder, step)
+            enough = self.after_step(self._train_step())
+            self.heed_signals()
 
-    def _is_due(self, step: int) -> bool:
+    def after_step(self, metrics: Metrics | None) -> bool:
+        """Log, evaluate and checkpoint what is due; whether somebody has seen enough."""
+        step, run = self.trainer.step, self.config.run
+        if metrics is not None:
+            self.trainer.unlogged.append((step, metrics))
+        enough = self.is_due(step) and self._log()
+        last = step == self.config.steps
+        if step % run.checkpoint_every == 0 or last or self.stop or enough:
+            self.save()
+        return enough
+
+    def heed_signals(self) -> None:
+        """Raise Interrupted if a signal asked for it; what there is has been saved."""
+        if self.stop:
+            raise Interrupted(self.stop[0], self.folder, self.trainer.step)
+
+    def is_due(self, step: int) -> bool:
         """Whether a record is to be written after this step."""
         run = self.config.run
         return step % run.log_every == 0 or self._evaluates(step) or step == self.config.steps
@@ -223,7 +244,7 @@ class _Run:
         except DiscorlError as error:
             if not trainer.step:
                 raise
-            self._save()
+            self.save()
             raise DiscorlError(
                 f"{str(error).rstrip('.')}. The agent as of step {trainer.step} is saved: resume "
                 f"with discorl resume {self.folder}"
@@ -242,6 +263,7 @@ class _Run:
         record |= _episode_record(trainer) | self._speed()
         record |= {f"eval/return_{name}": e.mean_return for name, e in evaluations.items()}
         self.writer.write(step, record)
+        self.latest = record
         progress = Progress(
             step, self.config.steps, record, self.folder, lambda: _agent_of(trainer)
         )
@@ -260,7 +282,7 @@ class _Run:
         try:
             return self.trainer.evaluate(what == "greedy", watch=watch)
         except EvaluationStopped:
-            self._save()
+            self.save()
             raise Interrupted(self.stop[0], self.folder, self.trainer.step) from None
 
     def _keep_best(self, evaluation: Evaluation) -> None:
@@ -272,7 +294,8 @@ class _Run:
             agent.info["eval_return"] = evaluation.mean_return
             agent.save(path)
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write a checkpoint."""
         mean_metrics(self.trainer.unlogged)  # What is not finite must not be saved.
         checkpoints, keep = self.folder / CHECKPOINTS, self.config.run.keep_checkpoints
         save_checkpoint(checkpoints, self.trainer.checkpoint(), keep)
@@ -291,7 +314,8 @@ class _Run:
             "time/seconds": sum(self.trainer.life.seconds.values()),
         }
 
-    def _finish(self) -> dict[str, Any]:
+    def finish(self) -> dict[str, Any]:
+        """The last evaluation, the result and the curve."""
         trainer, config, folder = self.trainer, self.config, self.folder
         greedy, sampled = self._evaluate("greedy"), self._evaluate("sampled")
         if config.run.eval_every:
@@ -377,7 +401,7 @@ def _human_normalized(env: str, trained: float | None, sampled: float) -> dict[s
     }
 
 
-def _notes(trainer: Trainer) -> list[str]:
+def run_notes(trainer: Trainer) -> list[str]:
     """What a person should know before the work begins."""
     life = trainer.life
     parameters = sum(p.numel() for p in life.state.params.values())

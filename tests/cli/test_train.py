@@ -393,6 +393,18 @@ def test_plot_two_seeds(inside, whole, tmp_path):
     assert "no metric 'losses/nothing'" in err
 
 
+def test_seeds_can_be_stacked(inside, tmp_path):
+    out = tmp_path / "seeds"
+    code, text, err = inside(*CATCH, "--steps", 4, "--seeds", 2, "--stacked", "--out", out)
+    assert code == 0, err
+    assert "episode return over 2 seeds" in text
+    assert sorted(path.name for path in out.iterdir()) == ["seed_0", "seed_1"]
+    assert inside("plot", out / "seed_0", out / "seed_1", "--out", tmp_path / "p.png")[0] == 0
+    code, _, err = inside(*CATCH, "--steps", 4, "--stacked", "--out", tmp_path / "one")
+    assert code == 2
+    assert "--stacked: only with --seeds of two or more" in err
+
+
 def test_envs(inside):
     code, out, _ = inside("envs")
     assert code == 0
