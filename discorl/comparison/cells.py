@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from discorl.comparison.peers import PeerConfig
 from discorl.errors import DiscorlError
 from discorl.files import read_json, write_json
@@ -63,6 +65,13 @@ class CellResult:
     def curve_by_env_steps(self) -> list[tuple[float, float]]:
         """The curve over environment steps; all training steps take the same number of them."""
         return [(step * self.env_steps / self.steps, value) for step, value in self.curve]
+
+    def mean_along_curve(self) -> float:
+        """The mean return along the whole run, as the newest 100 episodes had it; until the first
+        episode ended, that of the first."""
+        steps, values = zip(*self.curve, strict=True)
+        at = np.linspace(0, self.steps, 10 * CURVE_POINTS + 1)
+        return float(np.interp(at, steps, values).mean())
 
 
 def write_cell(folder: Path, cell: Cell, result: CellResult) -> None:

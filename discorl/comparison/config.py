@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from discorl.comparison.peers import PeerConfig, is_peer, peer_algorithm, peer_settings
+from discorl.comparison.suites import expand_suites
 from discorl.envs.base import EnvironmentConfig
 from discorl.errors import DiscorlError
 from discorl.library.catalogue import DEFAULT_RULE, load_rule, rule_settings
@@ -62,7 +63,8 @@ class CompareConfig:
     rl-baselines3-zoo has for the environment; with their keyword arguments, num_envs, normalize
     and net_arch after the colon."""
     envs: tuple[str, ...] = ("catch",)
-    """Environments, optionally with settings after a colon."""
+    """Environments, optionally with settings after a colon; suite:selection, suite:report,
+    suite:everyday and suite:minatar stand for several."""
     seeds: Count = 5
     """Runs of each rule on each environment, with seeds 0, 1, ..."""
     steps: Count = 1000
@@ -71,12 +73,20 @@ class CompareConfig:
     """Environment steps of each run, instead of --steps; rounded up to whole rollouts."""
     preset: PresetName = "default"
     """Where the other settings' defaults come from, rule by rule, as in `discorl train`."""
+    against: str | None = None
+    """One of the rules. Scores are then of whole learning curves: 1 is the mean of this rule's
+    curves, so that whoever learns the same sooner has more."""
     set: tuple[str, ...] = ()
     """Training settings for all runs, overriding the preset: num_envs=16 torso=64,64. A rule's
     own override these."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        object.__setattr__(self, "envs", expand_suites(self.envs))
+        if self.against is not None and self.against not in self.rules:
+            raise DiscorlError(
+                f"--against {self.against}: not among --rules, which are {', '.join(self.rules)}"
+            )
         if self.env_steps is not None and self.steps != CompareConfig.steps:
             raise DiscorlError("--steps and --env-steps: give one of them")
         for name in ("rules", "envs"):

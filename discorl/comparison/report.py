@@ -33,15 +33,20 @@ def table_rows(summary: Summary) -> list[list[str]]:
 def notes(summary: Summary) -> list[str]:
     """What readers of the table must know."""
     config = summary.config
+    spread = f"Mean ± standard deviation over {config.seeds} seeds."
     lines = [
         "Scores are of the last 100 training episodes: 0 is the return of random play, 1 of "
-        f"perfect play. Mean ± standard deviation over {config.seeds} seeds."
+        f"perfect play. {spread}"
+        if config.against is None
+        else "Scores are of the mean return along the whole learning curve: 0 is that of random "
+        f"play, 1 that of {config.against}. {spread}"
     ]
     kinds = {scale.one_is for scale in summary.scales.values() if scale is not None}
     if "best rule" in kinds:
         lines.append("* The best return is not known: 1 is the best rule's mean.")
+    nobody = "no rule does" if config.against is None else f"{config.against} does not do"
     lines += [
-        f"{env}: no rule does better than random play, so it is left out of the IQM."
+        f"{env}: {nobody} better than random play, so it is left out of the IQM."
         for env, scale in summary.scales.items()
         if scale is None
     ]

@@ -21,7 +21,7 @@ class Scale:
 
     zero: float
     one: float
-    one_is: Literal["optimal return", "best rule"]
+    one_is: Literal["optimal return", "best rule", "rule compared with"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Group:
 
     runs: list[CellResult]
     scores: np.ndarray
-    """Normalised final returns [n]; empty without a scale."""
+    """Normalised final returns, or means along the curve, [n]; empty without a scale."""
 
     @property
     def returns(self) -> np.ndarray:
@@ -105,12 +105,17 @@ def summarise(
     results: Sequence[CellResult],
     failed: Sequence[tuple[Cell, Failure]] = (),
 ) -> Summary:
-    """Normalise the final returns and estimate each rule's interquartile mean."""
+    """Normalise the returns and estimate each rule's interquartile mean."""
     runs = {(rule, env): _runs(results, rule, env) for rule in config.rules for env in config.envs}
+    measured = {key: _measure(group, config.against) for key, group in runs.items()}
     scales = {
-        env: _scale(anchors[env], [runs[rule, env] for rule in config.rules]) for env in config.envs
+        env: _scale(anchors[env], {rule: measured[rule, env] for rule in config.rules}, config)
+        for env in config.envs
     }
-    groups = {key: Group(group, _scores(group, scales[key[1]])) for key, group in runs.items()}
+    groups = {
+        (rule, env): Group(group, _scores(measured[rule, env], scales[env]))
+        for (rule, env), group in runs.items()
+    }
     scored = [env for env in config.envs if scales[env] is not None]
     return Summary(
         config=config,
@@ -129,21 +134,31 @@ def _runs(results: Sequence[CellResult], rule: str, env: str) -> list[CellResult
     return sorted(found, key=lambda r: r.seed)
 
 
-def _scale(anchors: Anchors, groups: Sequence[Sequence[CellResult]]) -> Scale | None:
+def _measure(runs: Sequence[CellResult], against: str | None) -> np.ndarray:
+    """What becomes a score [n]: final returns, or means along the curve."""
+    if against is None:
+        return np.array([run.final_return for run in runs])
+    return np.array([run.mean_along_curve() for run in runs])
+
+
+def _scale(
+    anchors: Anchors, measured: Mapping[str, np.ndarray], config: CompareConfig
+) -> Scale | None:
     zero = anchors.random_return
     if zero is None:
         return None
+    means = {rule: float(values.mean()) for rule, values in measured.items() if len(values)}
+    if config.against is not None:
+        one = means.get(config.against, zero)
+        return Scale(zero, one, "rule compared with") if one > zero else None
     if anchors.optimal_return is not None:
         return Scale(zero, anchors.optimal_return, "optimal return")
-    means = [float(np.mean([run.final_return for run in group])) for group in groups if group]
-    best = max(means, default=zero)
+    best = max(means.values(), default=zero)
     return Scale(zero, best, "best rule") if best > zero else None
 
 
-def _scores(runs: Sequence[CellResult], scale: Scale | None) -> np.ndarray:
-    if scale is None:
-        return np.array([])
-    return normalize(np.array([run.final_return for run in runs]), scale.zero, scale.one)
+def _scores(measured: np.ndarray, scale: Scale | None) -> np.ndarray:
+    return np.array([]) if scale is None else normalize(measured, scale.zero, scale.one)
 
 
 def _estimate(scores: Sequence[np.ndarray]) -> Estimate | None:

@@ -3,7 +3,11 @@
 import pytest
 
 from discorl.comparison.config import CompareConfig
+from discorl.comparison.suites import SUITES
+from discorl.envs import FAMILIES
+from discorl.envs.registry import is_external, make_game
 from discorl.errors import DiscorlError
+from discorl.settings import split_spec
 from discorl.training.presets import make_config
 
 
@@ -34,6 +38,38 @@ def test_a_rules_settings_come_over_those_of_all():
     assert (plain.activate_torso, variant.activate_torso) == (False, True)
     for config in (plain, variant):
         assert (config.num_envs, config.learning_rate_schedule) == (32, "cosine")
+
+
+def test_a_suite_stands_for_its_environments():
+    config = CompareConfig(envs=("catch", "suite:minatar"))
+    assert config.envs == ("catch", *SUITES["minatar"])
+    assert CompareConfig.from_json(config.to_json()) == config
+    with pytest.raises(DiscorlError, match=r"minatarr.*Did you mean minatar"):
+        CompareConfig(envs=("suite:minatarr",))
+    with pytest.raises(DiscorlError, match="minatar/breakout is given twice"):
+        CompareConfig(envs=("suite:minatar", "minatar/breakout"))
+
+
+def test_suites_share_no_environment_with_each_other_or_with_a_family():
+    """What a rule is chosen by, and reported on, it has not seen in discovery."""
+    selection, report = (SUITES[name] for name in ("selection", "report"))
+    assert not set(selection) & set(report)
+    for env in (*selection, *report):
+        if is_external(env):
+            continue
+        make_game(env)
+        game, settings = split_spec(env)
+        for family in (family for family in FAMILIES.values() if family.game == game):
+            texts = {name: [str(v) for v in values] for name, values in family.ranges.items()}
+            foreign = [
+                name for name in texts if settings.get(name, texts[name][0]) not in texts[name]
+            ]
+            assert foreign, f"{env} may be drawn in discovery"
+
+
+def test_scores_are_against_one_of_the_rules():
+    with pytest.raises(DiscorlError, match="--against sprout: not among --rules"):
+        CompareConfig(rules=("actor_critic",), against="sprout")
 
 
 def test_a_path_may_hold_a_colon():

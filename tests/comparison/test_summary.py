@@ -52,6 +52,32 @@ def test_scores_by_hand():
     assert "differ in environment steps" in text
 
 
+def curve_result(rule, seed, *curve):
+    return CellResult(rule, "x", seed, curve[-1][1], 4, 40, 5, 0.1, list(curve), {})
+
+
+def test_the_mean_along_a_curve_by_hand():
+    # 0 until step 2, then a straight line to 1 at step 4: a mean of 0.25 over the run.
+    assert curve_result("a", 0, (2, 0.0), (4, 1.0)).mean_along_curve() == pytest.approx(0.25, 0.01)
+    assert curve_result("a", 0, (1, 3.0), (4, 3.0)).mean_along_curve() == pytest.approx(3.0)
+
+
+def test_whoever_learns_the_same_sooner_has_more():
+    config = CompareConfig(rules=("a", "b"), envs=("x",), seeds=1, against="a")
+    slow = curve_result("a", 0, (1, -1.0), (2, -1.0), (4, 1.0))
+    soon = curve_result("b", 0, (1, -1.0), (2, 1.0), (4, 1.0))
+    summary = summarise(config, {"x": KNOWN}, [slow, soon])
+    assert summary.groups["a", "x"].scores.tolist() == [1.0]
+    # Above random play: 0.5 for the slow one, (0.25 x 0 + 0.25 x 1 + 0.5 x 2) = 1.25 for the other.
+    assert summary.groups["b", "x"].scores[0] == pytest.approx(2.5, 0.01)
+    assert summary.scales["x"].one_is == "rule compared with"
+    assert "1 that of a" in notes(summary)[0]
+    # Nothing to compare with where the rule learns nothing.
+    none = summarise(config, {"x": Anchors(2.0, 10, 3.0)}, [slow, soon])
+    assert none.scales["x"] is None
+    assert any("x: a does not do better than random play" in note for note in notes(none))
+
+
 def test_runs_that_are_missing(tmp_path):
     config = CompareConfig(rules=("a", "b"), envs=("x",), seeds=2)
     summary = summarise(config, {"x": KNOWN}, [result("a", "x", 1, 0.0)])
