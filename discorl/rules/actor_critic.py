@@ -76,6 +76,8 @@ class ActorCritic(HandWritten):
     """Weight of the entropy bonus; of a newborn agent's, if it falls."""
     final_entropy_cost: NotNegative = 0.0
     """Where it ends, if it falls."""
+    entropy_hold: Annotated[int, Range(0)] = 0
+    """Updates before it begins to fall."""
     entropy_updates: Annotated[int, Range(0)] = 0
     """Updates over which it falls, in a straight line; 0: it does not."""
     moving_average_decay: Share = 0.99
@@ -173,5 +175,5 @@ class ActorCritic(HandWritten):
         """[]: the weight of the entropy bonus after so many updates."""
         if updates is None:
             return torch.full_like(like, self.entropy_cost)
-        share = (updates / self.entropy_updates).clamp(max=1.0)
+        share = ((updates - self.entropy_hold) / self.entropy_updates).clamp(0.0, 1.0)
         return self.entropy_cost + share * (self.final_entropy_cost - self.entropy_cost)

@@ -155,6 +155,7 @@ _ACTOR_CRITIC_PIXELS: Settings = {
     "replay_capacity": 1024,
     "learning_rate": 5e-4,
     "learning_rate_schedule": "linear",
+    "final_learning_rate": 0.2,
     "warmup_updates": 100,
     "steps": 18_750,
 }
@@ -170,7 +171,8 @@ sooner."""
 _FALLING_ENTROPY: Settings = {
     "entropy_cost": 0.01,
     "final_entropy_cost": 0.001,
-    "entropy_updates": 20_000,
+    "entropy_hold": 16_000,
+    "entropy_updates": 12_000,
     "discount": 0.99,
 }
 """In Pong a cost of 0.01 finds the ball and then holds the policy close to uniform; 0.002 from the

@@ -120,15 +120,17 @@ def test_actor_critic_entropy_bonus_pulls_to_uniform():
 
 
 def test_actor_critic_entropy_cost_falls_with_age():
-    rule = replace(PLAIN, entropy_cost=0.5, final_entropy_cost=0.1, entropy_updates=4)
+    rule = replace(
+        PLAIN, entropy_cost=0.5, final_entropy_cost=0.1, entropy_hold=2, entropy_updates=4
+    )
     costs, state = [], None
-    for _ in range(6):
+    for _ in range(8):
         targets, state, loss, _ = run(rule, outputs(), transitions(), state)
         costs.append(targets.entropy_cost.item())
         plain = run(replace(PLAIN, entropy_cost=costs[-1]), outputs(), transitions())[2]
         torch.testing.assert_close(loss, plain)
-    assert costs == pytest.approx([0.5, 0.4, 0.3, 0.2, 0.1, 0.1])
-    assert state.updates.item() == 6
+    assert costs == pytest.approx([0.5, 0.5, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1])
+    assert state.updates.item() == 8
 
 
 def test_actor_critic_counts_updates_only_for_a_falling_cost():
