@@ -44,11 +44,28 @@ class MetaConfig:
     """The rule's learning rate."""
     meta_learning_rate_schedule: Literal["constant", "cosine"] = "constant"
     """Keep the rule's learning rate, or let it fall to zero over the run along a cosine."""
-    meta_optimiser: Literal["shared", "per_agent"] = "shared"
+    meta_optimiser: Literal["shared", "per_agent", "es"] = "shared"
     """One Adam on the mean meta-gradient (the notebook), or one for each agent's meta-gradient
-    before the mean (the paper)."""
+    before the mean (the paper). Or es: one Adam on the mean of what evolution strategies over
+    whole lifetimes estimate, without meta-gradients."""
     meta_clip: Positive | None = None
-    """Largest norm of each agent's meta-gradient; larger ones are scaled down."""
+    """Largest norm of each agent's meta-gradient or estimate; larger ones are scaled down."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class EvolutionConfig:
+    """Evolution strategies; read only with --meta-optimiser es."""
+
+    es_pairs: Count = 8
+    """Perturbations of the rule for each agent of the population and meta-step. Two agents live by
+    each: one by the rule plus the perturbation, one by the rule minus it."""
+    es_sigma: Positive = 0.02
+    """Standard deviation of a perturbation, in every parameter of the rule."""
+    es_lifetime: Count = 200
+    """Updates that these agents live for, from birth."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -135,6 +152,7 @@ class DiscoverConfig(PopulationConfig):
     actions, so that the whole population is one stack."""
     mode: Mode = "auto"
     """How meta-gradients are computed."""
+    evolution: EvolutionConfig = field(default_factory=EvolutionConfig)
     meta_loss: MetaLossConfig = field(default_factory=MetaLossConfig)
     value: ValueConfig = field(default_factory=ValueConfig)
     num_bins: Annotated[int, Range(2)] = 601
@@ -148,6 +166,18 @@ class DiscoverConfig(PopulationConfig):
         super().__post_init__()
         if self.padded and not self.stacked:
             raise DiscorlError("--padded: only with --stacked")
+        if self.meta.meta_optimiser == "es":
+            self._check_evolution()
+
+    def _check_evolution(self) -> None:
+        if self.lifetimes:
+            raise DiscorlError(
+                "--lifetimes: with --meta-optimiser es all agents live for --es-lifetime updates"
+            )
+        if self.padded:
+            raise DiscorlError(
+                "--padded: not with --meta-optimiser es, whose stacks are agents in one environment"
+            )
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> DiscoverConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,10 +13,9 @@ from torch import Tensor
 from discorl.discovery.config import PopulationConfig, deal_environments
 from discorl.discovery.distributed import Group
 from discorl.discovery.member import Member, SeatMaker, member_seed
-from discorl.discovery.stack import is_stacked, meta_step_together, seats, stacks
+from discorl.discovery.stack import is_one_computation, meta_step_together, seats, stacks
 from discorl.errors import DiscorlError
 from discorl.layers import Params
-from discorl.life.life import Life
 from discorl.life.together import one_of
 from discorl.optim import AdamState, ClippedAdam, Schedule, apply_updates, global_norm
 from discorl.rules.disco import DiscoRule
@@ -79,9 +79,13 @@ class Teaching(Protocol):
     """An agent of the population that the rule learns from."""
 
     index: int
-    life: Life
     age: int
     lives: int
+
+    @property
+    def mean_return(self) -> float:
+        """Of its newest episodes; not a number before the first has ended."""
+        ...
 
     def meta_step(self, rule: DiscoRule) -> Lesson:
         """Act and learn N times, and say what that means for the rule."""
@@ -222,7 +226,7 @@ class Discoverer:
 
     def _lessons(self, members: list[Any]) -> Lesson:
         """What members of one stack say about the rule: everything [P, ...]."""
-        if is_stacked(self.config):
+        if is_one_computation(self.config):
             return meta_step_together(members, self.rule)
         (member,) = members
         lesson: Lesson = member.meta_step(self.rule)
@@ -283,12 +287,12 @@ class Discoverer:
 
     def _rows(self, members: list[Teaching], result: Lesson, finite: Tensor) -> Tensor:
         """The members' rows of the table."""
-        logs = [member.life.episodes for member in members]
-        known = [bool(log.recent) for log in logs]
+        returns = [member.mean_return for member in members]
+        known = [not math.isnan(value) for value in returns]
         extra: dict[str, Any] = {
             "grad_norm": Each(len(members))(global_norm)(result.grads),
             "finite": finite,
-            "return": [log.mean_return() if log.recent else 0.0 for log in logs],
+            "return": [v if has else 0.0 for v, has in zip(returns, known, strict=True)],
             "has_return": known,
             "age": [member.age for member in members],
             "lives": [member.lives for member in members],

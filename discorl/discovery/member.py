@@ -52,6 +52,11 @@ class Resident:
         """The seed of this life's environment."""
         return self.seed + (self.lives - 1) * _LIFE_STRIDE
 
+    @property
+    def mean_return(self) -> float:
+        """Of its newest episodes in this life; not a number before the first has ended."""
+        return self.life.episodes.mean_return()
+
     def close(self) -> None:
         """Free what the environment holds."""
         self.life.close()
