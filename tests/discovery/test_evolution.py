@@ -168,16 +168,11 @@ class TestRuns:
     def settings(**others):
         own = {"envs": ("family:bandit", ENV), "agents": 2, "stacked": True, "es_pairs": 1}
         times = {"meta_steps": 3, "log_every": 1, "eval_every": 2, "eval_steps": 2}
-        return config(**own, **times, checkpoint_every=1, keep_checkpoints=3, **others)
+        return config(**own | times | others)
 
-    @pytest.fixture(scope="class")
-    def origin(self, tmp_path_factory, tiny_rule):
-        path = tmp_path_factory.mktemp("origin") / "rule.safetensors"
-        save_rule(tiny_rule, path)
-        return path
-
-    def test_a_run_tells_and_resumes_to_the_bit(self, origin, tmp_path):
-        whole, halves = tmp_path / "whole", tmp_path / "halves"
+    def test_a_run_tells_and_resumes_to_the_bit(self, tiny_rule, tmp_path):
+        origin, whole, halves = (tmp_path / n for n in ("rule.safetensors", "whole", "halves"))
+        save_rule(tiny_rule, origin)
         result = start_discovery(self.settings(init=str(origin)), whole)
         start_discovery(self.settings(init=str(origin)), halves, callbacks=[self._at_two])
         resume_discovery(halves)
