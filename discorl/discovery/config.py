@@ -10,6 +10,7 @@ from discorl.agents.config import NetworkConfig
 from discorl.discovery.meta_gradient import Mode
 from discorl.discovery.meta_loss import MetaLossConfig
 from discorl.discovery.value_function import ValueConfig
+from discorl.envs.families import has_members
 from discorl.errors import DiscorlError
 from discorl.life.config import ExperienceConfig, LearningConfig, LifeConfig, ReplayConfig
 from discorl.rules.meta_network import MetaNetworkSizes
@@ -150,6 +151,11 @@ class DiscoverConfig(PopulationConfig):
     padded: bool = False
     """With --stacked: show all agents vectors of one length and give them the same number of
     actions, so that the whole population is one stack."""
+    curriculum: Literal["none", "learnability"] = "none"
+    """Which members of its family newborn agents get: any, or more often those where the rule's
+    agents and actor-critic came to different returns."""
+    fresh_members: Annotated[float, Range(0.05, 1)] = 0.5
+    """With --curriculum learnability: share of newborns that still get any member."""
     mode: Mode = "auto"
     """How meta-gradients are computed."""
     evolution: EvolutionConfig = field(default_factory=EvolutionConfig)
@@ -168,6 +174,19 @@ class DiscoverConfig(PopulationConfig):
             raise DiscorlError("--padded: only with --stacked")
         if self.meta.meta_optimiser == "es":
             self._check_evolution()
+        if self.curriculum == "learnability":
+            self._check_curriculum()
+
+    def _check_curriculum(self) -> None:
+        if not any(has_members(entry.rpartition("@")[0] or entry) for entry in self.envs):
+            raise DiscorlError(
+                "--curriculum learnability: --envs has no family whose members could be drawn"
+            )
+        if not self.lifetimes and self.meta.meta_optimiser != "es":
+            raise DiscorlError(
+                "--curriculum learnability: only newborns get another member, and without "
+                "--lifetimes there are none"
+            )
 
     def _check_evolution(self) -> None:
         if self.lifetimes:

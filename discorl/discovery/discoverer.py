@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from discorl.discovery.config import PopulationConfig, deal_environments
+from discorl.discovery.curriculum import Curriculum
 from discorl.discovery.distributed import Group
-from discorl.discovery.member import Member, SeatMaker, member_seed
+from discorl.discovery.member import Death, Member, SeatMaker, member_seed
 from discorl.discovery.stack import is_one_computation, meta_step_together, seats, stacks
 from discorl.errors import DiscorlError
 from discorl.layers import Params
@@ -79,8 +80,10 @@ class Teaching(Protocol):
     """An agent of the population that the rule learns from."""
 
     index: int
+    env_name: str
     age: int
     lives: int
+    death: Death | None
 
     @property
     def mean_return(self) -> float:
@@ -115,6 +118,7 @@ class Discoverer:
       make_member: makes an agent from configuration, index, environment, rule and seat; by default
         one whose meta-gradient improves the rule.
       metrics: which scalars of an agent's lesson are reported.
+      curriculum: takes note of deaths, and chooses members of families, if `make_member` asks it.
     """
 
     def __init__(
@@ -124,8 +128,10 @@ class Discoverer:
         group: Group | None = None,
         make_member: Callable[[Any, int, str, DiscoRule, SeatMaker | None], Teaching] = Member,
         metrics: tuple[str, ...] = AGENT_METRICS,
+        curriculum: Curriculum | None = None,
     ):
         self.config = config
+        self.curriculum = curriculum
         self.metrics = metrics
         self.group = group or Group()
         dtype = torch.float64 if config.float64 else torch.float32
@@ -181,6 +187,8 @@ class Discoverer:
         updates = self._updates(self._sum_over_group(total), table)
         self.rule = self.rule.with_params(apply_updates(self.rule.params, updates))
         self.step += 1
+        if self.curriculum is not None:
+            self.curriculum.take_note(self.members, self.env_of, self.group)
         return self._report(table, updates)
 
     def close(self) -> None:
@@ -198,7 +206,9 @@ class Discoverer:
             tensors |= flatten({"meta_adam": self.adam})
         for share in shares:
             tensors |= share
-        values = {"skipped": self.skipped}
+        values: dict[str, Any] = {"skipped": self.skipped}
+        if self.curriculum is not None:
+            values["curriculum"] = self.curriculum.state_dict()
         return Checkpoint(self.step, tensors, values)
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -217,6 +227,8 @@ class Discoverer:
                     self.adam_of[member.index] = unflatten(self.adam, adam)
                 member.load_state_dict(tensors)
             self.skipped = int(checkpoint.values["skipped"])
+            if self.curriculum is not None:
+                self.curriculum.load_state_dict(checkpoint.values["curriculum"])
         except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
             raise DiscorlError(
                 f"the checkpoint of meta-step {checkpoint.step} does not fit this run: "

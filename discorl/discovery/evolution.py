@@ -18,11 +18,17 @@ import torch
 from torch import Tensor
 
 from discorl.discovery.config import DiscoverConfig
-from discorl.discovery.member import Resident, SeatMaker, begin_life, next_batch
+from discorl.discovery.member import (
+    Chooser,
+    Resident,
+    SeatMaker,
+    begin_life,
+    next_batch,
+)
 from discorl.discovery.stack import is_stacked
-from discorl.envs.families import resolve_environment
 from discorl.errors import DiscorlError
 from discorl.layers import Params
+from discorl.life.episodes import LearningCurve
 from discorl.life.life import Life
 from discorl.life.together import act_together, learn_together, one_of
 from discorl.rules.base import Metrics
@@ -83,8 +89,9 @@ class Place(Resident):
         env: str,
         rule: DiscoRule,
         _seat: SeatMaker | None = None,
+        choose: Chooser | None = None,
     ) -> None:
-        super().__init__(config, index, env)
+        super().__init__(config, index, env, choose)
         self.config = config
         self._newest_return = nan
         self.be_born()
@@ -106,9 +113,11 @@ class Place(Resident):
         }
         with ExitStack() as open_lives:
             lives = self._begin_lives(_rules(rule, params), open_lives)
-            fitness, metrics = self._live(lives, params)
-            self._newest_return = _mean([life.episodes.mean_return() for life in lives])
-        self.age = self.config.evolution.es_lifetime
+            returns, metrics = self._live(lives, params)
+        fitness = returns.nanmean(dim=0).reshape(2, -1)
+        self._newest_return = float(returns[-1].nanmean())
+        self.age = len(returns)
+        self.die(_curve(returns))
         self.be_born()
         grads = antithetic_gradient(noise, on_own_scale(fitness), sigma)
         return Verdict({name: -grad for name, grad in grads.items()}, _metrics(fitness), metrics)
@@ -116,14 +125,16 @@ class Place(Resident):
     def be_born(self) -> None:
         """The next lives are others, in a family somewhere else."""
         self.lives += 1
+        self.choose_level()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to resume exactly from here: no life goes on after a meta-step."""
-        return {"life": {"lives": torch.tensor(self.lives)}}
+        return {"life": {"lives": torch.tensor(self.lives), "level": torch.tensor(self.level)}}
 
     def load_state_dict(self, tensors: dict[str, Tensor]) -> None:
         """Resume exactly from what `state_dict` returned, flattened."""
-        self.lives = int(split_groups(tensors)["life"]["lives"])
+        life = split_groups(tensors)["life"]
+        self.lives, self.level = int(life["lives"]), int(life["level"])
 
     def close(self) -> None:
         """There is nothing to free between meta-steps."""
@@ -139,7 +150,7 @@ class Place(Resident):
 
     def _begin_lives(self, rules: Sequence[DiscoRule], open_lives: ExitStack) -> list[Life]:
         """A newborn for each rule; those a whole number of pairs apart are the same one."""
-        env = resolve_environment(self.env_name, self.seed_of_life)
+        env = self.level_name
         pairs = self.config.evolution.es_pairs
         lives = []
         for number, rule in enumerate(rules):
@@ -150,7 +161,7 @@ class Place(Resident):
         return lives
 
     def _live(self, lives: Sequence[Life], params: Params) -> tuple[Tensor, Metrics]:
-        """From birth to death: fitness [2, K], and metrics of the last update."""
+        """From birth to death: mean returns [updates, 2 K], and metrics of the last update."""
         updates = self.config.evolution.es_lifetime
         returns = torch.full((updates, len(lives)), nan, dtype=torch.float64)
         for update in range(updates):
@@ -162,7 +173,7 @@ class Place(Resident):
                 "many updates, and fitness is a mean return; raise it"
             )
         means = {name: torch.stack([own[name] for own in metrics]).mean() for name in metrics[0]}
-        return returns.nanmean(dim=0).reshape(2, -1), means
+        return returns, means
 
     def _learn(self, lives: Sequence[Life], params: Params) -> list[Metrics]:
         """One update of each."""
@@ -191,6 +202,9 @@ def _metrics(fitness: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _mean(values: Sequence[float]) -> float:
-    """Of those that are numbers; not a number if none is."""
-    return float(torch.tensor(values, dtype=torch.float64).nanmean())
+def _curve(returns: Tensor) -> LearningCurve:
+    """Of all lives at a place as one."""
+    curve = LearningCurve()
+    for value in returns.flatten().tolist():
+        curve.add(value)
+    return curve

@@ -21,10 +21,12 @@ import numpy as np
 import torch
 
 from discorl.discovery.config import DiscoverConfig, PopulationConfig
+from discorl.discovery.curriculum import Curriculum
 from discorl.discovery.discoverer import AGENT_METRICS, AgentReport, Discoverer, MetaStepReport
 from discorl.discovery.distributed import Group, join_group
 from discorl.discovery.evaluation import RuleEvaluation, evaluate_agents
 from discorl.discovery.evolution import EVOLUTION_METRICS, Place
+from discorl.discovery.member import Member
 from discorl.discovery.plots import (
     EVALUATIONS_FILE,
     RETURN,
@@ -169,9 +171,12 @@ def make_discoverer(
     config: DiscoverConfig, rule: DiscoRule, group: Group | None = None
 ) -> Discoverer:
     """The rule, its optimiser and this process's share of the population."""
-    if config.meta.meta_optimiser == "es":
-        return Discoverer(config, rule, group, Place, EVOLUTION_METRICS)
-    return Discoverer(config, rule, group)
+    evolves = config.meta.meta_optimiser == "es"
+    metrics = EVOLUTION_METRICS if evolves else AGENT_METRICS
+    curriculum = Curriculum(config) if config.curriculum == "learnability" else None
+    choose = curriculum.choose if curriculum else None
+    make_member = partial(Place if evolves else Member, choose=choose)
+    return Discoverer(config, rule, group, make_member, metrics, curriculum)
 
 
 def initial_rule(config: DiscoverConfig) -> DiscoRule:
@@ -268,7 +273,9 @@ class RuleRun:
 
     def _summarise(self, report: MetaStepReport) -> dict[str, float]:
         """A meta-step's metrics."""
-        return summarise(report, self.discoverer.metrics)
+        curriculum = self.discoverer.curriculum
+        known = curriculum.metrics() if curriculum else {}
+        return summarise(report, self.discoverer.metrics) | known
 
     def _score(self, results: list[RuleEvaluation]) -> float:
         """What fresh agents say about the rule, as one number."""

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 
+from discorl.discovery import evolution
 from discorl.discovery import run as run_module
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.evolution import Place, antithetic_gradient, on_own_scale
@@ -121,8 +122,11 @@ class TestPairs:
         for life in lives:
             life.episodes = Told()
         monkeypatch.setattr(place, "_learn", lambda *_: [{"total_loss": torch.ones(())}])
-        fitness, _ = place._live(lives, {})
-        torch.testing.assert_close(fitness, torch.tensor([[-1, 1 / 3], [0, 1]]).double())
+        monkeypatch.setattr(place, "_begin_lives", lambda *_: lives)
+        heard = []
+        monkeypatch.setattr(evolution, "on_own_scale", lambda f: heard.append(f) or f)
+        place.meta_step(tiny_rule)
+        torch.testing.assert_close(heard, [torch.tensor([[-1, 1 / 3], [0, 1]]).double()])
 
     def test_lives_that_end_no_episode_have_no_fitness(self, tiny_rule):
         place = Place(config(rollout_length=2, es_lifetime=1), 0, "catch", tiny_rule)
@@ -148,7 +152,7 @@ def test_the_rule_climbs(tiny_rule, monkeypatch):
         return sum((params[n] - p).square().flatten(-p.dim()).sum(-1) for n, p in goal.items())
 
     def live(_place, _lives, params):
-        return -distance(params).reshape(2, -1), {"total_loss": torch.zeros(())}
+        return -distance(params)[None].double(), {"total_loss": torch.zeros(())}
 
     monkeypatch.setattr(Place, "_begin_lives", lambda *_: [])
     monkeypatch.setattr(Place, "_live", live)
