@@ -58,10 +58,10 @@ def antithetic_gradient(noise: Params, fitness: Tensor, sigma: float) -> dict[st
 def on_own_scale(fitness: Tensor) -> Tensor:
     """[2, K] in units of its own deviation, so that every environment counts alike.
 
-    All zeros if all lives went alike.
+    All zeros if all lives went alike; no numbers if one of them has none.
     """
     spread = fitness.std(correction=0)
-    return torch.where(spread > 0, fitness / spread, 0.0)
+    return torch.where(spread == 0, 0.0, fitness / spread)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Verdict:
     """By the rule's parameter names: the way to less fitness, as an optimiser wants it."""
     metrics: dict[str, Tensor]
     inner_metrics: dict[str, Tensor]
-    """Scalars of the last update, means over all lives."""
+    """Scalars of the last update, means over the lives where they are finite."""
 
 
 class Place(Resident):
@@ -166,14 +166,14 @@ class Place(Resident):
         returns = torch.full((updates, len(lives)), nan, dtype=torch.float64)
         for update in range(updates):
             metrics = self._learn(lives, params)
-            returns[update] = torch.tensor([life.episodes.mean_return() for life in lives])
+            newest = [life.episodes.mean_return() for life in lives]
+            returns[update] = torch.tensor(newest, dtype=torch.float64)
         if returns.isnan().all():
             raise DiscorlError(
                 f"--es-lifetime {updates}: no episode ended in '{lives[0].source.name}' in that "
                 "many updates, and fitness is a mean return; raise it"
             )
-        means = {name: torch.stack([own[name] for own in metrics]).mean() for name in metrics[0]}
-        return returns, means
+        return returns, {name: _sound_mean([own[name] for own in metrics]) for name in metrics[0]}
 
     def _learn(self, lives: Sequence[Life], params: Params) -> list[Metrics]:
         """One update of each."""
@@ -200,6 +200,12 @@ def _metrics(fitness: Tensor) -> dict[str, Tensor]:
         "fitness_spread": fitness.std(correction=0),
         "pair_difference": (fitness[0] - fitness[1]).abs().mean(),
     }
+
+
+def _sound_mean(values: Sequence[Tensor]) -> Tensor:
+    """Of those that are finite: a perturbed rule may break an agent, and its returns tell."""
+    joined = torch.stack(list(values))
+    return joined.where(joined.isfinite(), nan).nanmean()
 
 
 def _curve(returns: Tensor) -> LearningCurve:

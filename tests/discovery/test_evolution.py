@@ -1,6 +1,7 @@
 """Evolution strategies: the estimate, its pairs of lives, and the runs that learn by it."""
 
 import json
+import math
 from contextlib import ExitStack
 
 import pytest
@@ -9,8 +10,18 @@ import torch
 from discorl.discovery import evolution
 from discorl.discovery import run as run_module
 from discorl.discovery.config import DiscoverConfig
-from discorl.discovery.evolution import Place, antithetic_gradient, on_own_scale
-from discorl.discovery.run import make_discoverer, resume_discovery, start_discovery
+from discorl.discovery.evolution import (
+    EVOLUTION_METRICS,
+    Place,
+    antithetic_gradient,
+    on_own_scale,
+)
+from discorl.discovery.run import (
+    make_discoverer,
+    resume_discovery,
+    start_discovery,
+    summarise,
+)
 from discorl.distillation.config import DistilConfig
 from discorl.errors import DiscorlError
 from discorl.library.catalogue import load_rule, save_rule
@@ -77,6 +88,10 @@ class TestEstimate:
     def test_where_all_lives_go_alike_there_is_nothing_to_learn(self):
         assert not on_own_scale(torch.full((2, 3), 0.1)).any()
 
+    def test_a_life_without_a_fitness_makes_the_estimate_no_number(self):
+        fitness = on_own_scale(torch.tensor([[0.1, torch.nan], [0.2, 0.3]]))
+        assert antithetic_gradient({"a": torch.ones(2, 1)}, fitness, 0.1)["a"].isnan().all()
+
 
 class TestPairs:
     def test_a_pair_is_born_alike_and_pairs_differ(self, tiny_rule):
@@ -132,6 +147,12 @@ class TestPairs:
         place = Place(config(rollout_length=2, es_lifetime=1), 0, "catch", tiny_rule)
         with pytest.raises(DiscorlError, match="--es-lifetime 1: no episode ended in 'catch'"):
             place.meta_step(tiny_rule)
+
+    def test_a_perturbation_that_breaks_an_agent_does_not_end_the_run(self, tiny_rule):
+        discoverer = make_discoverer(config(es_sigma=1e30), tiny_rule)
+        record = summarise(discoverer.meta_step(), EVOLUTION_METRICS)
+        assert math.isfinite(record["meta/fitness"])
+        assert all(torch.isfinite(p).all() for p in discoverer.rule.params.values())
 
     def test_stacked_they_are_who_they_are_alone(self, tiny_rule):
         loop, stacked = (
