@@ -20,7 +20,8 @@ from discorl.runtime import tune_process
 
 @dataclass(frozen=True)
 class DiscoverCommand:
-    """Discover a rule by meta-gradients over a population of agents and environments."""
+    """Discover a rule by meta-gradients, or by evolution strategies, over a population of agents
+    and environments."""
 
     out: Path | None = None
     """Run folder; by default a new one under runs/."""
@@ -36,6 +37,7 @@ class DiscoverCommand:
         "discorl discover --out runs/d",
         "discorl discover --envs family:catch family:grid --agents 8 --lifetimes 200 430 830",
         "discorl discover --init disco103 --meta-steps 60",
+        "discorl discover --init sprout --meta-optimiser es --es-lifetime 300 --stacked",
         "torchrun --nproc-per-node 2 -m discorl.cli discover --out runs/d",
     )
 

@@ -10,6 +10,7 @@ from discorl.agents.config import NetworkConfig
 from discorl.discovery.meta_gradient import Mode
 from discorl.discovery.meta_loss import MetaLossConfig
 from discorl.discovery.value_function import ValueConfig
+from discorl.envs.families import has_members
 from discorl.errors import DiscorlError
 from discorl.life.config import ExperienceConfig, LearningConfig, LifeConfig, ReplayConfig
 from discorl.rules.meta_network import MetaNetworkSizes
@@ -44,11 +45,28 @@ class MetaConfig:
     """The rule's learning rate."""
     meta_learning_rate_schedule: Literal["constant", "cosine"] = "constant"
     """Keep the rule's learning rate, or let it fall to zero over the run along a cosine."""
-    meta_optimiser: Literal["shared", "per_agent"] = "shared"
+    meta_optimiser: Literal["shared", "per_agent", "es"] = "shared"
     """One Adam on the mean meta-gradient (the notebook), or one for each agent's meta-gradient
-    before the mean (the paper)."""
+    before the mean (the paper). Or es: one Adam on the mean of what evolution strategies over
+    whole lifetimes estimate, without meta-gradients."""
     meta_clip: Positive | None = None
-    """Largest norm of each agent's meta-gradient; larger ones are scaled down."""
+    """Largest norm of each agent's meta-gradient or estimate; larger ones are scaled down."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class EvolutionConfig:
+    """Evolution strategies; read only with --meta-optimiser es."""
+
+    es_pairs: Count = 8
+    """Perturbations of the rule for each agent of the population and meta-step. Two agents live by
+    each: one by the rule plus the perturbation, one by the rule minus it."""
+    es_sigma: Positive = 0.02
+    """Standard deviation of a perturbation, in every parameter of the rule."""
+    es_lifetime: Count = 200
+    """Updates that these agents live for, from birth."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -133,8 +151,14 @@ class DiscoverConfig(PopulationConfig):
     padded: bool = False
     """With --stacked: show all agents vectors of one length and give them the same number of
     actions, so that the whole population is one stack."""
+    curriculum: Literal["none", "learnability"] = "none"
+    """Which members of its family newborn agents get: any, or more often those where the rule's
+    agents and actor-critic came to different returns."""
+    fresh_members: Annotated[float, Range(0.05, 1)] = 0.5
+    """With --curriculum learnability: share of newborns that still get any member."""
     mode: Mode = "auto"
     """How meta-gradients are computed."""
+    evolution: EvolutionConfig = field(default_factory=EvolutionConfig)
     meta_loss: MetaLossConfig = field(default_factory=MetaLossConfig)
     value: ValueConfig = field(default_factory=ValueConfig)
     num_bins: Annotated[int, Range(2)] = 601
@@ -148,6 +172,31 @@ class DiscoverConfig(PopulationConfig):
         super().__post_init__()
         if self.padded and not self.stacked:
             raise DiscorlError("--padded: only with --stacked")
+        if self.meta.meta_optimiser == "es":
+            self._check_evolution()
+        if self.curriculum == "learnability":
+            self._check_curriculum()
+
+    def _check_curriculum(self) -> None:
+        if not any(has_members(entry.rpartition("@")[0] or entry) for entry in self.envs):
+            raise DiscorlError(
+                "--curriculum learnability: --envs has no family whose members could be drawn"
+            )
+        if not self.lifetimes and self.meta.meta_optimiser != "es":
+            raise DiscorlError(
+                "--curriculum learnability: only newborns get another member, and without "
+                "--lifetimes there are none"
+            )
+
+    def _check_evolution(self) -> None:
+        if self.lifetimes:
+            raise DiscorlError(
+                "--lifetimes: with --meta-optimiser es all agents live for --es-lifetime updates"
+            )
+        if self.padded:
+            raise DiscorlError(
+                "--padded: not with --meta-optimiser es, whose stacks are agents in one environment"
+            )
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> DiscoverConfig:

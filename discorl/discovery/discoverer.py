@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,12 +11,12 @@ import torch
 from torch import Tensor
 
 from discorl.discovery.config import PopulationConfig, deal_environments
+from discorl.discovery.curriculum import Curriculum
 from discorl.discovery.distributed import Group
-from discorl.discovery.member import Member, SeatMaker, member_seed
-from discorl.discovery.stack import is_stacked, meta_step_together, seats, stacks
+from discorl.discovery.member import Death, Member, SeatMaker, member_seed
+from discorl.discovery.stack import is_one_computation, meta_step_together, seats, stacks
 from discorl.errors import DiscorlError
 from discorl.layers import Params
-from discorl.life.life import Life
 from discorl.life.together import one_of
 from discorl.optim import AdamState, ClippedAdam, Schedule, apply_updates, global_norm
 from discorl.rules.disco import DiscoRule
@@ -79,9 +80,15 @@ class Teaching(Protocol):
     """An agent of the population that the rule learns from."""
 
     index: int
-    life: Life
+    env_name: str
     age: int
     lives: int
+    death: Death | None
+
+    @property
+    def mean_return(self) -> float:
+        """Of its newest episodes; not a number before the first has ended."""
+        ...
 
     def meta_step(self, rule: DiscoRule) -> Lesson:
         """Act and learn N times, and say what that means for the rule."""
@@ -111,6 +118,7 @@ class Discoverer:
       make_member: makes an agent from configuration, index, environment, rule and seat; by default
         one whose meta-gradient improves the rule.
       metrics: which scalars of an agent's lesson are reported.
+      curriculum: takes note of deaths, and chooses members of families, if `make_member` asks it.
     """
 
     def __init__(
@@ -120,8 +128,10 @@ class Discoverer:
         group: Group | None = None,
         make_member: Callable[[Any, int, str, DiscoRule, SeatMaker | None], Teaching] = Member,
         metrics: tuple[str, ...] = AGENT_METRICS,
+        curriculum: Curriculum | None = None,
     ):
         self.config = config
+        self.curriculum = curriculum
         self.metrics = metrics
         self.group = group or Group()
         dtype = torch.float64 if config.float64 else torch.float32
@@ -177,6 +187,8 @@ class Discoverer:
         updates = self._updates(self._sum_over_group(total), table)
         self.rule = self.rule.with_params(apply_updates(self.rule.params, updates))
         self.step += 1
+        if self.curriculum is not None:
+            self.curriculum.take_note(self.members, self.env_of, self.group)
         return self._report(table, updates)
 
     def close(self) -> None:
@@ -194,7 +206,9 @@ class Discoverer:
             tensors |= flatten({"meta_adam": self.adam})
         for share in shares:
             tensors |= share
-        values = {"skipped": self.skipped}
+        values: dict[str, Any] = {"skipped": self.skipped}
+        if self.curriculum is not None:
+            values["curriculum"] = self.curriculum.state_dict()
         return Checkpoint(self.step, tensors, values)
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -213,6 +227,8 @@ class Discoverer:
                     self.adam_of[member.index] = unflatten(self.adam, adam)
                 member.load_state_dict(tensors)
             self.skipped = int(checkpoint.values["skipped"])
+            if self.curriculum is not None:
+                self.curriculum.load_state_dict(checkpoint.values["curriculum"])
         except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
             raise DiscorlError(
                 f"the checkpoint of meta-step {checkpoint.step} does not fit this run: "
@@ -222,7 +238,7 @@ class Discoverer:
 
     def _lessons(self, members: list[Any]) -> Lesson:
         """What members of one stack say about the rule: everything [P, ...]."""
-        if is_stacked(self.config):
+        if is_one_computation(self.config):
             return meta_step_together(members, self.rule)
         (member,) = members
         lesson: Lesson = member.meta_step(self.rule)
@@ -283,12 +299,12 @@ class Discoverer:
 
     def _rows(self, members: list[Teaching], result: Lesson, finite: Tensor) -> Tensor:
         """The members' rows of the table."""
-        logs = [member.life.episodes for member in members]
-        known = [bool(log.recent) for log in logs]
+        returns = [member.mean_return for member in members]
+        known = [not math.isnan(value) for value in returns]
         extra: dict[str, Any] = {
             "grad_norm": Each(len(members))(global_norm)(result.grads),
             "finite": finite,
-            "return": [log.mean_return() if log.recent else 0.0 for log in logs],
+            "return": [v if has else 0.0 for v, has in zip(returns, known, strict=True)],
             "has_return": known,
             "age": [member.age for member in members],
             "lives": [member.lives for member in members],

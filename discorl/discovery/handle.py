@@ -20,6 +20,8 @@ SHOWN = {
     "meta/meta_loss": "meta-loss",
     "meta/pg_loss": "policy-gradient part",
     "meta/reg_loss": "regularising part",
+    "meta/fitness": "fitness of whole lives",
+    "meta/pair_difference": "difference within pairs",
     "meta/grad_norm": "meta-gradient norm",
     "meta/entropy": "policy entropy",
     "population/age": "age in updates",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import torch
@@ -13,9 +13,10 @@ from discorl.discovery.config import DiscoverConfig, PopulationConfig
 from discorl.discovery.meta_gradient import meta_gradient
 from discorl.discovery.meta_loss import MetaGradient
 from discorl.discovery.value_function import ValueFunction, ValueState
-from discorl.envs.families import PREFIX, resolve_environment
+from discorl.envs.families import PREFIX, has_members, resolve_environment
 from discorl.envs.sources import EnvironmentSource, find_environment
 from discorl.learner import LearnerState
+from discorl.life.episodes import LearningCurve
 from discorl.life.life import Life, upgraded
 from discorl.rollout import Rollout
 from discorl.rules.base import UpdateRule
@@ -31,11 +32,27 @@ _LIFE_STRIDE = 1_000_000_007
 SeatMaker = Callable[[str], EnvironmentSource]
 """From what an agent is to play, to the source of its environment."""
 
+Chooser = Callable[[str, int], int]
+"""From a family and the seed of a life, to the seed that draws its member."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """What is left of an agent whose time was up."""
+
+    level: int
+    """The seed that drew its member of the family."""
+    curve: LearningCurve
+    updates: int
+    """How many it lived for."""
+
 
 class Resident:
     """An agent's place in a population: an environment, a seed, and one life after another."""
 
-    def __init__(self, config: PopulationConfig, index: int, env: str) -> None:
+    def __init__(
+        self, config: PopulationConfig, index: int, env: str, choose: Chooser | None = None
+    ) -> None:
         self.index = index
         self.env_name = env
         self.dtype = torch.float64 if config.float64 else torch.float32
@@ -46,11 +63,41 @@ class Resident:
         self.lives = 0
         self.age = 0
         self.lifetime = 0
+        self._choose = choose if has_members(env) else None
+        self.level = 0
+        """The seed that draws this life's member of the family."""
+        self.death: Death | None = None
+        """The last one, until the curriculum takes note of it."""
 
     @property
     def seed_of_life(self) -> int:
         """The seed of this life's environment."""
         return self.seed + (self.lives - 1) * _LIFE_STRIDE
+
+    @property
+    def mean_return(self) -> float:
+        """Of its newest episodes in this life; not a number before the first has ended."""
+        return self.life.episodes.mean_return()
+
+    @property
+    def chooses(self) -> bool:
+        """Whether something else than the seed of a life draws its member of the family."""
+        return self._choose is not None
+
+    @property
+    def level_name(self) -> str:
+        """The environment of this life."""
+        return resolve_environment(self.env_name, self.level)
+
+    def choose_level(self) -> None:
+        """Decide on the environment of this life."""
+        seed = self.seed_of_life
+        self.level = seed if self._choose is None else self._choose(self.env_name, seed)
+
+    def die(self, curve: LearningCurve) -> None:
+        """Leave to the curriculum, if there is one, how life went."""
+        if self.chooses:
+            self.death = Death(self.level, curve, self.age)
 
     def close(self) -> None:
         """Free what the environment holds."""
@@ -73,6 +120,7 @@ class Member(Resident):
 
     Args:
       seat: where its environments come from, if they step together with others'.
+      choose: chooses members of its family, if not the seeds of its lives do.
     """
 
     def __init__(
@@ -82,10 +130,12 @@ class Member(Resident):
         env: str,
         rule: DiscoRule,
         seat: SeatMaker | None = None,
+        choose: Chooser | None = None,
     ) -> None:
-        super().__init__(config, index, env)
+        super().__init__(config, index, env, choose)
         self.config = config
         self.rule = rule
+        self.curve = LearningCurve()
         self._seat = seat
         self.value_function: ValueFunction
         self.value_state: ValueState
@@ -114,33 +164,50 @@ class Member(Resident):
     def live_on(self) -> None:
         """Be born again, if the next N updates would be more than the lifetime has left."""
         if not self.outlives(self.config.inner_steps):
+            self.die(self.curve)
             self.be_born()
 
     def become(self, state: LearnerState, value_state: ValueState) -> None:
         """What the agent and its judge are after N updates."""
         self.life.mind.state, self.value_state = state, value_state
         self.age += self.config.inner_steps
+        if self.chooses:
+            self.curve.add(self.mean_return)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to resume exactly from here, in groups."""
-        return self.life.state_dict() | {
-            "value_state": self.value_state,
-            "life": {"ages": torch.tensor([self.age, self.lifetime, self.lives])},
-        }
+        life = {"ages": torch.tensor([self.age, self.lifetime, self.lives])}
+        if self.chooses:
+            life["level"] = torch.tensor(self.level)
+            life["curve"] = torch.tensor(astuple(self.curve), dtype=torch.float64)
+        return self.life.state_dict() | {"value_state": self.value_state, "life": life}
 
     def load_state_dict(self, tensors: dict[str, Tensor]) -> None:
         """Resume exactly from what `state_dict` returned, flattened, in this version or 0.1."""
         groups = upgraded(split_groups(tensors))
         age, lifetime, lives = (int(n) for n in groups["life"]["ages"])
         self.lives = lives - 1
-        self.be_born()  # In that life's environment, which decides all shapes below.
+        level = int(groups["life"]["level"]) if self.chooses else None
+        self.be_born(level)  # In that life's environment, which decides all shapes below.
         self.age, self.lifetime = age, lifetime
+        if self.chooses:
+            total, count, peak = groups["life"]["curve"].tolist()
+            self.curve = LearningCurve(total, int(count), peak)
         self.value_state = unflatten(self.value_state, groups["value_state"])
         self.life.load_state_dict(groups)
 
-    def be_born(self) -> None:
-        """A new agent takes this one's place in the environment, or in another of its family."""
+    def be_born(self, level: int | None = None) -> None:
+        """A new agent takes this one's place in the environment, or in another of its family.
+
+        Args:
+          level: the seed of that, if it was decided on before.
+        """
         self.lives += 1
+        self.curve = LearningCurve()
+        if level is None:
+            self.choose_level()
+        else:
+            self.level = level
         if self.lives == 1 or self.env_name.startswith(f"{PREFIX}:"):
             self._enter_environment()
         else:
@@ -156,7 +223,7 @@ class Member(Resident):
         self.life = begin_life(
             self.config,
             self.index,
-            self.env_name,
+            self.level_name,
             self.seed_of_life,
             self.rule,
             self.generator,
@@ -200,5 +267,6 @@ def begin_life(
         source = seat(spec)
     else:
         source = find_environment(spec, config.run.torch_device, life.environment)
-    dtype = next(iter(rule.params.values())).dtype
+    # Rules that are code have no parameters.
+    dtype = next(iter(rule.params.values()), torch.empty(0)).dtype
     return Life(source, rule, life, seed, generator, dtype)

@@ -21,9 +21,12 @@ import numpy as np
 import torch
 
 from discorl.discovery.config import DiscoverConfig, PopulationConfig
+from discorl.discovery.curriculum import Curriculum
 from discorl.discovery.discoverer import AGENT_METRICS, AgentReport, Discoverer, MetaStepReport
 from discorl.discovery.distributed import Group, join_group
 from discorl.discovery.evaluation import RuleEvaluation, evaluate_agents
+from discorl.discovery.evolution import EVOLUTION_METRICS, Place
+from discorl.discovery.member import Member
 from discorl.discovery.plots import (
     EVALUATIONS_FILE,
     RETURN,
@@ -72,7 +75,7 @@ def start_discovery(
     """Discover a rule in a new folder and return what `result.json` holds."""
 
     def make(_: Checkpoint | None, group: Group) -> Discoverer:
-        return Discoverer(config, initial_rule(config), group)
+        return make_discoverer(config, initial_rule(config), group)
 
     def run(discoverer: Discoverer) -> RuleRun:
         return RuleRun(discoverer, folder, observer, callbacks)
@@ -92,7 +95,7 @@ def resume_discovery(
 
     def make(checkpoint: Checkpoint | None, group: Group) -> Discoverer:
         rule = rule_of_run(folder, checkpoint, partial(initial_rule, config))
-        return Discoverer(config, rule, group)
+        return make_discoverer(config, rule, group)
 
     def run(discoverer: Discoverer) -> RuleRun:
         return RuleRun(discoverer, folder, observer, callbacks)
@@ -162,6 +165,18 @@ def read_discovery_config(folder: Path) -> DiscoverConfig:
     """The configuration of a discovery folder."""
     require_kind(folder, "discover")
     return DiscoverConfig.from_json(read_settings(folder))
+
+
+def make_discoverer(
+    config: DiscoverConfig, rule: DiscoRule, group: Group | None = None
+) -> Discoverer:
+    """The rule, its optimiser and this process's share of the population."""
+    evolves = config.meta.meta_optimiser == "es"
+    metrics = EVOLUTION_METRICS if evolves else AGENT_METRICS
+    curriculum = Curriculum(config) if config.curriculum == "learnability" else None
+    choose = curriculum.choose if curriculum else None
+    make_member = partial(Place if evolves else Member, choose=choose)
+    return Discoverer(config, rule, group, make_member, metrics, curriculum)
 
 
 def initial_rule(config: DiscoverConfig) -> DiscoRule:
@@ -258,7 +273,9 @@ class RuleRun:
 
     def _summarise(self, report: MetaStepReport) -> dict[str, float]:
         """A meta-step's metrics."""
-        return summarise(report)
+        curriculum = self.discoverer.curriculum
+        known = curriculum.metrics() if curriculum else {}
+        return summarise(report, self.discoverer.metrics) | known
 
     def _score(self, results: list[RuleEvaluation]) -> float:
         """What fresh agents say about the rule, as one number."""
@@ -420,13 +437,20 @@ class RuleRun:
         parameters = sum(p.numel() for p in discoverer.rule.params.values())
         notes = [
             f"{config.agents} agents on {', '.join(dict.fromkeys(discoverer.env_of))}; "
-            f"{config.inner_steps} inner updates; rule of {parameters:,} parameters",
+            f"{self._pace()}; rule of {parameters:,} parameters",
         ]
         if discoverer.group.size > 1:
             notes.append(f"{discoverer.group.size} processes")
         if discoverer.step:
             notes.append(f"resuming from meta-step {discoverer.step}")
         return notes
+
+    def _pace(self) -> str:
+        """What a meta-step costs an agent."""
+        config = self.config
+        if config.meta.meta_optimiser == "es":
+            return f"{config.es_pairs} pairs of lives of {config.es_lifetime} updates each"
+        return f"{config.inner_steps} inner updates"
 
 
 def final_returns(results: Sequence[RuleEvaluation]) -> dict[str, list[float]]:
@@ -459,9 +483,13 @@ def check_finite(record: dict[str, float], skipped: int, step: int) -> None:
             )
 
 
-def summarise(report: MetaStepReport) -> dict[str, float]:
-    """A meta-step's metrics: means over agents, and returns by environment."""
-    record = {f"meta/{name}": mean_metric(name, report.agents) for name in AGENT_METRICS}
+def summarise(report: MetaStepReport, names: Sequence[str] = AGENT_METRICS) -> dict[str, float]:
+    """A meta-step's metrics: means over agents, and returns by environment.
+
+    Args:
+      names: what each agent said about the rule.
+    """
+    record = {f"meta/{name}": mean_metric(name, report.agents) for name in names}
     return record | summarise_population(report)
 
 

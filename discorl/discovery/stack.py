@@ -27,6 +27,13 @@ def is_stacked(config: PopulationConfig) -> TypeGuard[DiscoverConfig]:
     return isinstance(config, DiscoverConfig) and config.stacked
 
 
+def is_one_computation(config: PopulationConfig) -> TypeGuard[DiscoverConfig]:
+    """Whether the population is stacked, its environments too. With evolution strategies only the
+    lives at one place are: each needs the random numbers of its counterpart, and so an environment
+    of its own."""
+    return is_stacked(config) and config.meta.meta_optimiser != "es"
+
+
 def seats(
     config: PopulationConfig, env_of: Sequence[str], seeds: Sequence[int], indices: Sequence[int]
 ) -> list[SeatMaker | None]:
@@ -40,7 +47,7 @@ def seats(
       indices: whose place in the population each takes; those of other widths are other stacks.
     """
     makers: list[SeatMaker | None] = [None] * len(env_of)
-    if not is_stacked(config):
+    if not is_one_computation(config):
         return makers
     padding = None
     if config.padded:
@@ -65,7 +72,7 @@ def seats(
 
 def stacks(members: Sequence[Any], config: PopulationConfig) -> list[list[Any]]:
     """The members that are computed together in the next meta-step."""
-    if not is_stacked(config):
+    if not is_one_computation(config):
         return [[member] for member in members]
     for member in members:
         member.live_on()  # A newborn may have other shapes.

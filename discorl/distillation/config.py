@@ -85,6 +85,8 @@ class DistilConfig(PopulationConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.meta.meta_optimiser == "es":
+            raise DiscorlError("--meta-optimiser es: only in discovery; a student has gradients")
         if not self.policy_weight + self.y_weight + self.z_weight > 0:
             raise DiscorlError("--policy-weight, --y-weight, --z-weight: one must be above zero")
 

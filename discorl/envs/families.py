@@ -187,6 +187,11 @@ def find_family(spec: str) -> Family | None:
     return FAMILIES[name]
 
 
+def has_members(spec: str) -> bool:
+    """Whether it names a family from which every seed draws a member."""
+    return find_family(spec) is not None and "," not in spec
+
+
 def _parse_seed(spec: str, setting: str) -> int:
     key, _, value = setting.partition("=")
     if key != "seed" or not value.isdecimal():

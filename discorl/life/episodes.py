@@ -24,6 +24,29 @@ class Episode:
     length: int
 
 
+@dataclass
+class LearningCurve:
+    """How a life went: the mean return of the newest episodes, after each of its updates."""
+
+    total: float = 0.0
+    count: int = 0
+    peak: float = 0.0
+    """The largest of them, whatever its sign."""
+
+    def add(self, mean_return: float) -> None:
+        """One more point; before an episode has ended there is none."""
+        if not math.isnan(mean_return):
+            self.total += mean_return
+            self.count += 1
+            self.peak = max(self.peak, abs(mean_return))
+
+    @property
+    def mean(self) -> float:
+        """Over the whole life, which also tells how soon the agent learned; not a number if no
+        episode ended."""
+        return self.total / self.count if self.count else math.nan
+
+
 class EpisodeLog:
     """Adds up rewards across rollout boundaries, counts episodes and keeps the newest."""
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from discorl.agents.network import Network
 from discorl.envs.base import Environment
 from discorl.envs.seats import Seat
+from discorl.layers import Params
 from discorl.life.acting import Acted, policy_step
 from discorl.life.life import Life
 from discorl.replay import concatenate
@@ -54,16 +55,23 @@ def act_together(lives: Sequence[Life], length: int | None = None) -> list[Rollo
     return [life.take_in((one, seconds)) for life, one in zip(lives, acted, strict=True)]
 
 
-def learn_together(lives: Sequence[Life], batches: Sequence[Rollout]) -> list[Metrics]:
-    """`Life.learn` of each, all by the first one's rule."""
+def learn_together(
+    lives: Sequence[Life], batches: Sequence[Rollout], rule_params: Params | None = None
+) -> list[Metrics]:
+    """`Life.learn` of each, all by the first one's rule.
+
+    Args:
+      rule_params: each life's own in place of that rule's, [P, ...].
+    """
     started = time.perf_counter()
     learner = replace(lives[0].mind.learner, each=Each(len(lives)))
     ready = [life.mind.remember(batch) for life, batch in zip(lives, batches, strict=True)]
-    state, metrics = learner.step(stack([life.state for life in lives]), concatenate(ready))
+    before = stack([life.state for life in lives])
+    update = learner.update(before, concatenate(ready), rule_params=rule_params)
     for index, life in enumerate(lives):
-        life.mind.state = one_of(state, index)
+        life.mind.state = one_of(update.state, index)
         life.seconds["learning"] += (time.perf_counter() - started) / len(lives)
-    return [one_of(metrics, index) for index in range(len(lives))]
+    return [one_of(update.metrics, index) for index in range(len(lives))]
 
 
 def one_of(tree: T, index: int) -> T:
