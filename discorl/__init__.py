@@ -32,6 +32,7 @@ from discorl.training.config import TrainConfig
 from discorl.training.handle import Run, load_agent
 from discorl.training.presets import make_config
 from discorl.training.trainer import Trainer
+from discorl.watching.video import Video
 
 __all__ = [
     "ActorCritic",
@@ -65,6 +66,7 @@ __all__ = [
     "TrainedAgent",
     "Trainer",
     "UpdateRule",
+    "Video",
     "check_agent",
     "collect_rollout",
     "discover",

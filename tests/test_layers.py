@@ -18,6 +18,7 @@ LAYERS = (
     "files runtime",
     "library",
     "runs",
+    "watching",
     "training discovery own_loop",
     "playing distillation",
     "verify comparison",

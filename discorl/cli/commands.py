@@ -15,6 +15,7 @@ COMMANDS = {
     "compare": ("discorl.cli.compare", "CompareCommand"),
     "resume": ("discorl.cli.runs", "ResumeCommand"),
     "evaluate": ("discorl.cli.runs", "EvaluateCommand"),
+    "watch": ("discorl.cli.watch", "WatchCommand"),
     "plot": ("discorl.cli.runs", "PlotCommand"),
     "rules": ("discorl.cli.rules", "RulesCommand"),
     "envs": ("discorl.cli.envs", "EnvsCommand"),

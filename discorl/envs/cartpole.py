@@ -38,6 +38,7 @@ class CartPole(StackableGame):
     """Half the pole's length."""
 
     num_actions = 2
+    action_names = ("left", "right")
 
     def __post_init__(self) -> None:
         check_least(self, steps=1, force=0)

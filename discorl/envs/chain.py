@@ -59,6 +59,11 @@ class Chain(StackableGame):
             ]
         return self.reward_scale * values[0]
 
+    @property
+    def action_names(self) -> tuple[str, ...] | None:
+        """What the actions mean, if they mean the same everywhere."""
+        return None if self.seed else ("back", "forth")
+
     def lay_out(self, frame: Chain) -> dict[str, Tensor]:
         """See `StackableGame.lay_out`: 1 where action 0 goes forth."""
         return {"flips": pad(draw_flips(self.length, self.seed), frame.length)}

@@ -60,6 +60,12 @@ class Cliff(StackableGame):
             random.Random(f"cliff {self.seed}").shuffle(directions)
         return directions
 
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """What the actions mean."""
+        names = ("up", "down", "left", "right")
+        return tuple(names[direction] for direction in self.meanings)
+
     def lay_out(self, frame: Cliff) -> dict[str, Tensor]:
         """See `StackableGame.lay_out`: the actions' meanings, and where cliff and goal are."""
         scene = torch.zeros(frame.rows, frame.columns, 2, dtype=torch.uint8)

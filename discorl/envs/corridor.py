@@ -45,6 +45,11 @@ class Corridor(StackableGame):
         """Exact: the straight walk."""
         return 1 - self.step_cost * (self.length - 1)
 
+    @property
+    def action_names(self) -> tuple[str, ...] | None:
+        """What the actions mean, if they mean the same everywhere."""
+        return None if self.seed else ("back", "forth")
+
     def lay_out(self, frame: Corridor) -> dict[str, Tensor]:
         """See `StackableGame.lay_out`: 1 where action 0 goes forth."""
         return {"flips": pad(draw_flips(self.length, self.seed), frame.length)}

@@ -30,6 +30,7 @@ class Umbrella(StackableGame):
     """Steps before the forecast is shown and the decision is made."""
 
     num_actions = 2
+    action_names = ("leave", "take")
     sizes = ("distractors",)
 
     def __post_init__(self) -> None:
