@@ -34,6 +34,7 @@ class Chain(StackableGame):
     """Fixes at which places the two actions are swapped; 0 swaps none: back, forth."""
 
     num_actions = 2
+    shows_end = True
     sizes = ("length",)
 
     def __post_init__(self) -> None:

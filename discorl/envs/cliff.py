@@ -31,6 +31,7 @@ class Cliff(StackableGame):
     """Fixes what the actions mean; 0 is up, down, left, right."""
 
     num_actions = 4
+    shows_end = True
     sizes = ("rows", "columns")
 
     def __post_init__(self) -> None:

@@ -39,6 +39,7 @@ class Grid(StackableGame):
     """Fixes walls and rewards."""
 
     num_actions = 4
+    shows_end = True
     action_names = ("up", "down", "left", "right")
     sizes = ("rows", "columns", "objects", "kinds")
 

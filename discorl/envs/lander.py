@@ -40,6 +40,7 @@ class Lander(StackableGame):
     """Length of the longest episode."""
 
     num_actions = 4
+    shows_end = True
     action_names = ("none", "left", "up", "right")
 
     def __post_init__(self) -> None:

@@ -50,6 +50,8 @@ class StackableGame:
 
     sizes: tuple[str, ...] = ()
     """Settings that decide how large the state, the tables, the observation or A is."""
+    shows_end: bool = False
+    """Whether boards whose episode has just ended can be observed too."""
     _stack: tuple[Any, dict[str, Tensor]] | None = None
 
     @property
@@ -114,9 +116,12 @@ class TensorEnvironment:
         """What the actions are called, if the game says so."""
         return getattr(self.game, "action_names", None)
 
-    def played(self) -> Tensor:
-        """[B, *observation_shape]: what the last step led to, before any copy was restarted."""
-        return self.game.observe(self._played)
+    def played(self) -> Tensor | None:
+        """[B, *observation_shape]: what the last step led to, before any copy was restarted.
+
+        None if the game cannot show boards whose episode has ended.
+        """
+        return self.game.observe(self._played) if getattr(self.game, "shows_end", False) else None
 
     def state_dict(self) -> dict[str, Tensor]:
         """See `Environment.state_dict`."""

@@ -52,8 +52,8 @@ class Moment:
 
     def lines(self) -> list[tuple[str, str]]:
         """Label and text of everything but the policy."""
-        value = "" if self.value is None else f"{self.value:.2f}"
         # Zero is added because what rounds to it may be negative.
+        value = "" if self.value is None else f"{round(self.value, 2) + 0:.2f}"
         return [
             (f"episode {self.episode + 1}", f"step {self.step}"),
             ("reward", f"{round(self.reward, 2) + 0:+.2f}"),
@@ -87,7 +87,7 @@ class Composer:
         shown = min(num_actions, _MOST_ACTIONS)
         self._more = num_actions - shown
         texts = [action_name(names, action) for action in range(num_actions)]
-        self._label = int(max(_font().getlength(text) for text in texts)) + 14
+        self._label = int(max(_font().getlength(text) for text in texts)) + 16
         self._width = self._label + _BAR + 42
         self._height = 4 * _LINE + 10 + _ROW * shown + (_LINE if self._more else 0)
         self._size: tuple[int, int] | None = None

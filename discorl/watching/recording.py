@@ -199,7 +199,8 @@ class _Film:
 def _final(env: Environment, step: TimeStep, ended: bool) -> Observation | None:
     """What an episode ended on in the first copy; None if it cannot be seen any more."""
     if isinstance(env, TensorEnvironment):
-        return _first_row(env.played())
+        played = env.played()
+        return None if played is None else _first_row(played)
     if not ended or step.reset is not None:  # The next episode has not begun.
         return tree_map(_first_row, step.observation)
     if step.last is not None and step.truncated is not None and bool(step.truncated[0]):

@@ -228,7 +228,7 @@ class Bars:
         for place, number in enumerate(numbers):
             left, top = 8 + place * slot, zero - number * scale
             corners = (left, min(zero, top), left + max(slot * 0.8, 1), max(zero, top))
-            draw.rectangle(corners, fill=COLOURS[number < 0])
+            draw.rectangle(corners, fill=COLOURS[int(number < 0)])
         draw.line((4, zero, width - 4, zero), fill=COLOURS[8])
         return np.array(image)
 

@@ -19,9 +19,10 @@ from discorl.settings import Count, Range, check_fields
 from discorl.watching.scenes import Picture
 
 SUFFIXES = (".gif", ".mp4")
-_PALETTE = 128
 _SAMPLES = 8
 """Frames that decide the colours of a GIF."""
+_EXACT = 64
+"""Its commonest colours, which are kept as they are; all others are near to what they were."""
 _HOLD = 0.8
 """Seconds for which the end of an episode is held."""
 
@@ -148,7 +149,25 @@ def _palette(images: list[Image.Image]) -> Image.Image:
     joined = Image.new("RGB", (width, height * len(chosen)))
     for number, image in enumerate(chosen):
         joined.paste(image, (0, number * height))
-    return joined.quantize(_PALETTE, dither=Image.Dither.NONE)
+    counted = sorted(joined.getcolors(joined.width * joined.height) or [], reverse=True)
+    common = [_triple(colour) for _, colour in counted[:_EXACT]]
+    rest = joined.quantize(256 - _EXACT).getpalette() or []
+    others = [_triple(rest[place : place + 3]) for place in range(0, len(rest), 3)]
+    # Pillow looks colours up in steps of four: the commonest within a step stands for all.
+    kept = {_step(colour): colour for colour in reversed(common)}
+    colours = [kept.get(_step(colour), colour) for colour in common + others]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for colour in colours for part in colour])
+    return palette
+
+
+def _triple(colour: Any) -> tuple[int, int, int]:
+    red, green, blue = colour
+    return red, green, blue
+
+
+def _step(colour: tuple[int, int, int]) -> tuple[int, ...]:
+    return tuple(part // 4 for part in colour)
 
 
 def _write_mp4(path: Path, frames: Iterable[Picture], size: tuple[int, int], fps: int) -> None:
