@@ -8,6 +8,7 @@ from discorl.discovery.handle import Discovery
 from discorl.distillation.config import DistilConfig
 from discorl.distillation.handle import Distillation
 from discorl.envs.registry import make_environment
+from discorl.exporting.export import Exported, export_policy
 from discorl.learner import Learner, LearnerState
 from discorl.library.catalogue import fetch_rule, load_rule, save_rule
 from discorl.life.playing import Evaluation
@@ -47,6 +48,7 @@ __all__ = [
     "DistilConfig",
     "Distillation",
     "Evaluation",
+    "Exported",
     "HandWritten",
     "Learner",
     "LearnerState",
@@ -72,6 +74,7 @@ __all__ = [
     "discover",
     "distil",
     "evaluate",
+    "export_policy",
     "fetch_rule",
     "load_agent",
     "load_rule",

@@ -20,7 +20,7 @@ LAYERS = (
     "runs",
     "watching",
     "training discovery own_loop",
-    "playing distillation",
+    "playing distillation exporting",
     "verify comparison",
     "bench",
     "api",

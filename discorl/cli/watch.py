@@ -9,14 +9,11 @@ from typing import ClassVar
 import tyro
 from rich.console import Console
 
+from discorl.cli.agents import find_agent, find_run
 from discorl.errors import DiscorlError
-from discorl.runs.config import RunConfig
 from discorl.runs.display import counting
-from discorl.runs.folder import CHECKPOINTS
 from discorl.runtime import tune_process
 from discorl.settings import Count, Seed, check_fields
-from discorl.training.agent import TrainedAgent
-from discorl.training.handle import Run, load_agent
 from discorl.watching.recording import Show, play_moments
 from discorl.watching.scenes import find_board
 from discorl.watching.terminal import show_moments
@@ -76,24 +73,10 @@ class WatchCommand:
 
     def _show(self) -> Show:
         """Who plays where."""
-        path = self.agent
-        if path.is_file() or path.suffix == ".safetensors":
-            if self.checkpoint != "newest":
-                raise DiscorlError("--checkpoint: a file holds one agent; drop it")
-            device = None if self.device is None else RunConfig(device=self.device).torch_device
-            agent = load_agent(path)
-            return self._show_agent(agent if device is None else agent.to(device))
-        checkpoint = self.checkpoint
-        if path.parent.name == CHECKPOINTS:
-            if checkpoint != "newest":
-                raise DiscorlError("--checkpoint: the path names one already; drop it")
-            path, checkpoint = path.parent.parent, path.name
-        run = Run(path)
-        if self.env is not None:
-            return self._show_agent(run.load_agent(checkpoint, self.device))
-        return run.show(self.greedy, checkpoint, self.seed, self.device, self.max_steps)
-
-    def _show_agent(self, agent: TrainedAgent) -> Show:
+        run, checkpoint = find_run(self.agent, self.checkpoint)
+        if run is not None and self.env is None:
+            return run.show(self.greedy, checkpoint, self.seed, self.device, self.max_steps)
+        agent = find_agent(self.agent, self.checkpoint, self.device)
         return agent.show(
             self.env, seed=self.seed or 0, deterministic=self.greedy, max_steps=self.max_steps
         )

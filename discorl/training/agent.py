@@ -127,6 +127,11 @@ class TrainedAgent:
         """How many actions it chooses from."""
         return self._writer.num_actions
 
+    @property
+    def action_values(self) -> np.ndarray:
+        """What each action is to the environment: [A, *shape of its action space]."""
+        return self._writer.values
+
     def seed(self, seed: int) -> None:
         """Fix the draws of sampled actions from now on."""
         self._generator = torch.Generator(self.device).manual_seed(seed)
@@ -155,6 +160,14 @@ class TrainedAgent:
         logits, state, single = self._logits(observation, state, episode_start)
         actions = self._writer.write(choose(logits, self._generator, deterministic))
         return (actions[0] if single else actions), state
+
+    @torch.no_grad()
+    def logits(
+        self, observation: Any, state: Memory | None = None, episode_start: Any = None
+    ) -> tuple[Tensor, Memory | None]:
+        """The policy's logits for a batch, [B, A], and the state for the next call; as `act`."""
+        logits, state, _ = self._logits(observation, state, episode_start)
+        return logits, state
 
     @torch.no_grad()
     def probabilities(
