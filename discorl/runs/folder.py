@@ -37,7 +37,7 @@ KINDS: dict[Kind, str] = {
 }
 """Command -> what the folder it makes is called."""
 _FITTING: dict[Kind, str] = {
-    "train": "use discorl resume, evaluate, watch or plot with it",
+    "train": "use discorl resume, evaluate, watch, export or plot with it",
     "discover": "use discorl resume or plot with it, or train with its rule: discorl train catch "
     "--rule {}/best_rule.safetensors",
     "distil": "use discorl resume or plot with it, or train with its rule: discorl train catch "
