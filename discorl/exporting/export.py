@@ -27,8 +27,8 @@ from discorl.training.agent import TrainedAgent
 SUFFIXES = (".onnx", ".pt2")
 TOLERANCE = 1e-5
 """Of outputs, relative to the largest of them if that is above one."""
-METADATA = "discorl"
-"""Under this name the file holds its own description; with `.json` behind it in a `.pt2`."""
+_PROPERTY, _EXTRA_FILE = "discorl", "description.json"
+"""Under these names an ONNX file and a `.pt2` hold their own description."""
 _TRACED_BATCH = 5
 _CHECKED_BATCHES = (1, 7)
 _CHECKED_STEPS = 6
@@ -161,8 +161,7 @@ def _action_names(agent: TrainedAgent) -> list[str] | None:
 def _write_pt2(program: Any, about: dict[str, Any]) -> bytes:
     out = io.BytesIO()
     with _quiet():
-        extra = {f"{METADATA}.json": json.dumps(about)}
-        torch.export.save(program, out, extra_files=extra)
+        torch.export.save(program, out, extra_files={_EXTRA_FILE: json.dumps(about)})
     return out.getvalue()
 
 
@@ -190,9 +189,8 @@ def _to_onnx(program: Any, graph: PolicyGraph) -> Any:
 
 
 def _write_onnx(model: Any, about: dict[str, Any]) -> bytes:
-    import onnx
-
-    onnx.helper.set_model_props(model, {METADATA: json.dumps(about)})
+    onnx: Any = importlib.import_module("onnx")
+    onnx.helper.set_model_props(model, {_PROPERTY: json.dumps(about)})
     data: bytes = model.SerializeToString()
     return data
 
@@ -207,8 +205,7 @@ def _name_batch(graph: Any) -> None:
 
 
 def _load_onnx(data: bytes) -> Run:
-    import onnxruntime
-
+    onnxruntime: Any = importlib.import_module("onnxruntime")
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     names = [port.name for port in session.get_inputs()]
 

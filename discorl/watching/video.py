@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -189,9 +190,8 @@ def _write_mp4(path: Path, frames: Iterable[Picture], size: tuple[int, int], fps
 
 def _ffmpeg() -> Any:
     try:
-        import imageio_ffmpeg
+        return importlib.import_module("imageio_ffmpeg")
     except ImportError as error:
         raise DiscorlError(
             "an mp4 needs the extra: pip install 'discorl[video]'; a .gif needs nothing"
         ) from error
-    return imageio_ffmpeg

@@ -182,9 +182,9 @@ def test_the_command(suffix, agents, tmp_path, capsys):
         (prop,) = onnx.load(path).metadata_props
         inside = prop.value
     else:
-        extra = {"discorl.json": ""}
+        extra = {"description.json": ""}
         torch.export.load(path, extra_files=extra)
-        inside = extra["discorl.json"]
+        inside = extra["description.json"]
     assert json.loads(inside) == about
     # and is not overwritten unless asked to be
     assert main(["export", str(folder), str(path)]) == 2
