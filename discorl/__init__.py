@@ -8,6 +8,7 @@ from discorl.discovery.handle import Discovery
 from discorl.distillation.config import DistilConfig
 from discorl.distillation.handle import Distillation
 from discorl.envs.registry import make_environment
+from discorl.exporting.export import Exported, export_policy
 from discorl.learner import Learner, LearnerState
 from discorl.library.catalogue import fetch_rule, load_rule, save_rule
 from discorl.life.playing import Evaluation
@@ -32,6 +33,7 @@ from discorl.training.config import TrainConfig
 from discorl.training.handle import Run, load_agent
 from discorl.training.presets import make_config
 from discorl.training.trainer import Trainer
+from discorl.watching.video import Video
 
 __all__ = [
     "ActorCritic",
@@ -46,6 +48,7 @@ __all__ = [
     "DistilConfig",
     "Distillation",
     "Evaluation",
+    "Exported",
     "HandWritten",
     "Learner",
     "LearnerState",
@@ -65,11 +68,13 @@ __all__ = [
     "TrainedAgent",
     "Trainer",
     "UpdateRule",
+    "Video",
     "check_agent",
     "collect_rollout",
     "discover",
     "distil",
     "evaluate",
+    "export_policy",
     "fetch_rule",
     "load_agent",
     "load_rule",

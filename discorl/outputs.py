@@ -26,6 +26,9 @@ class HeadSpec:
     """Action heads that the rule's loss reads but its targets do not."""
     value_range: Mapping[str, float] = field(default_factory=dict)
     """Heads that are categorical values over evenly spaced bins of [-x, x] -> x."""
+    squashed: Mapping[str, bool] = field(default_factory=dict, compare=False)
+    """Heads that stand for a value -> whether for `signed_hyperbolic` of it. For those who look at
+    an agent: no rule and no network reads it."""
 
     def for_targets(self) -> HeadSpec:
         """The heads that the rule's targets read."""

@@ -64,7 +64,7 @@ class ImageTorso(Torso):
     def functional(self, params: Params, observations: Tensor) -> Tensor:
         """`forward` with other parameters; the module is left alone, so threads may share it."""
         prefix, dtype = observations.shape[:-3], next(iter(params.values())).dtype
-        x = observations.reshape(prefix.numel(), *self.shape)
+        x = observations.reshape(math.prod(prefix), *self.shape)
         x = x.to(torch.bfloat16 if self.in_bfloat16 else dtype)
         if self.scale != 1:
             x = x * self.scale

@@ -15,6 +15,8 @@ COMMANDS = {
     "compare": ("discorl.cli.compare", "CompareCommand"),
     "resume": ("discorl.cli.runs", "ResumeCommand"),
     "evaluate": ("discorl.cli.runs", "EvaluateCommand"),
+    "watch": ("discorl.cli.watch", "WatchCommand"),
+    "export": ("discorl.cli.export", "ExportCommand"),
     "plot": ("discorl.cli.runs", "PlotCommand"),
     "rules": ("discorl.cli.rules", "RulesCommand"),
     "envs": ("discorl.cli.envs", "EnvsCommand"),

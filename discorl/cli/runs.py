@@ -9,7 +9,6 @@ from typing import ClassVar, Literal
 
 import tyro
 from rich.console import Console
-from rich.progress import Progress as Bar
 
 from discorl.cli.commands import parse_arguments
 from discorl.comparison.pictures import plot_learning
@@ -18,7 +17,7 @@ from discorl.discovery.plots import plot_discovery
 from discorl.distillation.plots import plot_distillation
 from discorl.errors import DiscorlError
 from discorl.life.playing import Evaluation
-from discorl.runs.display import PlainDisplay
+from discorl.runs.display import counting
 from discorl.runs.folder import KINDS, run_kind
 from discorl.runs.plots import EPISODE_RETURN, Axis, plot_curves, read_curve
 from discorl.runtime import tune_process
@@ -101,19 +100,7 @@ class EvaluateCommand:
         return 0
 
     def _evaluate(self, run: Run, name: str) -> Evaluation:
-        console = Console(stderr=True)
-        with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-            task = bar.add_task(f"evaluating, {name}", total=self.episodes)
-
-            lines = PlainDisplay(console, {})
-
-            def watch(done: int, total: int) -> bool:
-                if console.is_terminal:
-                    bar.update(task, completed=done)
-                else:
-                    lines.evaluating(f"evaluating, {name}", done, total)
-                return False
-
+        with counting(f"evaluating, {name}", Console(stderr=True)) as watch:
             return run.evaluate(
                 self.episodes,
                 deterministic=name == "greedy",

@@ -37,6 +37,8 @@ class Acrobot(StackableGame):
     """Length of the longest episode."""
 
     num_actions = 3
+    shows_end = True
+    action_names = ("turn back", "none", "turn forth")
 
     def __post_init__(self) -> None:
         check_least(self, torque=0, gravity=0, steps=1)

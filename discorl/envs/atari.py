@@ -84,6 +84,10 @@ def make_atari(spec: str, num_envs: int, device: torch.device | str = "cpu") -> 
         full_action_space=settings.full_actions,
         reward_clipping=False,
     )
+    names = _import(spec, "ale_py").Action
+    vector_env.action_names = tuple(
+        names(action).name.lower() for action in vector_env.ale.get_action_set()
+    )
     limit = settings.frames // settings.frame_skip + 1
     # The emulator hands its arrays over at every step and allocates new ones.
     env = AtariEnvironment(vector_env, spec, device, max_episode_steps=limit, fresh=True)

@@ -44,6 +44,11 @@ class Bandit(StackableGame):
         return self.arms
 
     @property
+    def action_names(self) -> tuple[str, ...]:
+        """What the actions mean."""
+        return tuple(f"arm {number}" for number in range(self.num_actions))
+
+    @property
     def observation_shape(self) -> tuple[int, ...]:
         """1 at the context for the choice; after it 1 at the step of the delay; before, nothing."""
         return (self.contexts + self.delay,)

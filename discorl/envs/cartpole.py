@@ -38,6 +38,8 @@ class CartPole(StackableGame):
     """Half the pole's length."""
 
     num_actions = 2
+    shows_end = True
+    action_names = ("left", "right")
 
     def __post_init__(self) -> None:
         check_least(self, steps=1, force=0)

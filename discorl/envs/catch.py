@@ -25,6 +25,8 @@ class Catch(StackableGame):
     """Width of the board."""
 
     num_actions = 3
+    shows_end = True
+    action_names = ("left", "stay", "right")
     sizes = ("rows", "columns")
 
     def __post_init__(self) -> None:

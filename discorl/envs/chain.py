@@ -34,6 +34,7 @@ class Chain(StackableGame):
     """Fixes at which places the two actions are swapped; 0 swaps none: back, forth."""
 
     num_actions = 2
+    shows_end = True
     sizes = ("length",)
 
     def __post_init__(self) -> None:
@@ -58,6 +59,11 @@ class Chain(StackableGame):
                 max(s * way + (1 - s) * back for s in (self.slip, 1 - self.slip)) for way in ways
             ]
         return self.reward_scale * values[0]
+
+    @property
+    def action_names(self) -> tuple[str, ...] | None:
+        """What the actions mean, if they mean the same everywhere."""
+        return None if self.seed else ("back", "forth")
 
     def lay_out(self, frame: Chain) -> dict[str, Tensor]:
         """See `StackableGame.lay_out`: 1 where action 0 goes forth."""

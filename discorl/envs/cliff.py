@@ -31,6 +31,7 @@ class Cliff(StackableGame):
     """Fixes what the actions mean; 0 is up, down, left, right."""
 
     num_actions = 4
+    shows_end = True
     sizes = ("rows", "columns")
 
     def __post_init__(self) -> None:
@@ -59,6 +60,12 @@ class Cliff(StackableGame):
         if self.seed:
             random.Random(f"cliff {self.seed}").shuffle(directions)
         return directions
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """What the actions mean."""
+        names = ("up", "down", "left", "right")
+        return tuple(names[direction] for direction in self.meanings)
 
     def lay_out(self, frame: Cliff) -> dict[str, Tensor]:
         """See `StackableGame.lay_out`: the actions' meanings, and where cliff and goal are."""

@@ -29,6 +29,7 @@ class Corridor(StackableGame):
     """Fixes at which places the two actions are swapped; 0 swaps none: back, forth."""
 
     num_actions = 2
+    shows_end = True
     sizes = ("length",)
 
     def __post_init__(self) -> None:
@@ -44,6 +45,11 @@ class Corridor(StackableGame):
     def optimal_return(self) -> float:
         """Exact: the straight walk."""
         return 1 - self.step_cost * (self.length - 1)
+
+    @property
+    def action_names(self) -> tuple[str, ...] | None:
+        """What the actions mean, if they mean the same everywhere."""
+        return None if self.seed else ("back", "forth")
 
     def lay_out(self, frame: Corridor) -> dict[str, Tensor]:
         """See `StackableGame.lay_out`: 1 where action 0 goes forth."""

@@ -41,6 +41,11 @@ class DeepSea(StackableGame):
         """Exact: the treasure less the cost of every step right."""
         return 0.99
 
+    @property
+    def action_names(self) -> tuple[str, ...] | None:
+        """What the actions mean, if they mean the same everywhere."""
+        return None if self.seed else ("left", "right")
+
     def lay_out(self, frame: DeepSea) -> dict[str, Tensor]:
         """See `StackableGame.lay_out`: 1 where action 0 goes right."""
         return {"flips": pad(draw_flips(self.size, self.seed), frame.size)}

@@ -39,6 +39,8 @@ class Grid(StackableGame):
     """Fixes walls and rewards."""
 
     num_actions = 4
+    shows_end = True
+    action_names = ("up", "down", "left", "right")
     sizes = ("rows", "columns", "objects", "kinds")
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import traceback
 from collections.abc import Callable
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,30 @@ class GymnasiumEnvironment:
             last = tree_map(lambda leaf: leaf[self._tensor(rows)], observation)
             observation = self._reset_done(observation, terminated | truncated)
         return self._instant_resets(observation, reward, terminated, truncated, rows, last)
+
+    @property
+    def action_names(self) -> tuple[str, ...] | None:
+        """What the actions are called, if the environment says so."""
+        names = getattr(self._env, "action_names", None) or _meanings(self._env)
+        return names if names is not None and len(names) == self.num_actions else None
+
+    @property
+    def frames_per_second(self) -> int | None:
+        """How fast its pictures are meant to be shown, if it says so."""
+        said = _first_of(self._env).metadata.get("render_fps")
+        return int(said) if isinstance(said, int | float) and said >= 1 else None
+
+    @property
+    def renders(self) -> bool:
+        """Whether it was made to draw pictures."""
+        return getattr(self._env, "render_mode", None) == "rgb_array"
+
+    def render(self) -> npt.NDArray[np.uint8] | None:
+        """The picture that the first copy draws, [rows, columns, 3]; None if it is not one."""
+        drawn = self._call(self._env.render)
+        picture = np.asarray(drawn[0] if isinstance(drawn, tuple | list) else drawn)
+        whole = picture.ndim == 3 and picture.shape[2] == 3
+        return picture.astype(np.uint8) if whole else None
 
     def state_dict(self) -> dict[str, Tensor]:
         """See `Environment.state_dict`: simulators cannot be saved, so only their seed is."""
@@ -281,6 +306,23 @@ def where_raised(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [f for f in frames if not f.filename.startswith(ours)]
     return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+
+
+def _first_of(vector_env: VectorEnv[Any, Any, Any]) -> Any:
+    """The first copy, if it lives in this process; else the vector environment."""
+    single = getattr(vector_env.unwrapped, "envs", None)
+    return single[0].unwrapped if single else vector_env
+
+
+def _meanings(vector_env: VectorEnv[Any, Any, Any]) -> tuple[str, ...] | None:
+    """Action names, as Atari's environments give them, or from an enumeration, as MiniGrid's."""
+    env = _first_of(vector_env)
+    named, listed = getattr(env, "get_action_meanings", None), getattr(env, "actions", None)
+    if callable(named):
+        return tuple(str(name).lower() for name in named())
+    if isinstance(listed, type) and issubclass(listed, Enum):
+        return tuple(str(member.name) for member in listed)
+    return None
 
 
 def _step_limit(vector_env: VectorEnv[Any, Any, Any]) -> int | None:

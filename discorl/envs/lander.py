@@ -40,6 +40,8 @@ class Lander(StackableGame):
     """Length of the longest episode."""
 
     num_actions = 4
+    shows_end = True
+    action_names = ("none", "left", "up", "right")
 
     def __post_init__(self) -> None:
         check_least(self, gravity=0, thrust=0, pad=0, soft=0, shaping=0, steps=1)

@@ -38,6 +38,11 @@ class Memory(StackableGame):
         return self.cues
 
     @property
+    def action_names(self) -> tuple[str, ...]:
+        """What the actions mean."""
+        return tuple(f"cue {number}" for number in range(self.num_actions))
+
+    @property
     def observation_shape(self) -> tuple[int, ...]:
         """1 at the cue while it is shown; after the first step also 1 at the step."""
         return (self.cues + self.delay,)

@@ -20,6 +20,7 @@ from discorl.errors import DiscorlError, UnknownNameError
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 _PREFIX = "minatar/"
+_ACTION_NAMES = ("none", "left", "up", "right", "down", "fire")
 
 _Array = npt.NDArray[Any]
 
@@ -60,6 +61,7 @@ class MinAtarGames(VectorEnv[_Array, _Array, _Array]):
         self._games = [make() for _ in range(num_envs)]
         game = self._games[0]
         self._actions = game.minimal_action_set() if settings.minimal else range(game.num_actions())
+        self.action_names = tuple(_ACTION_NAMES[action] for action in self._actions)
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
         self._done = np.zeros(num_envs, dtype=np.bool_)
         shape = tuple(game.state_shape())

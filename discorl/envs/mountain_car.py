@@ -31,6 +31,8 @@ class MountainCar(StackableGame):
     """Length of the longest episode."""
 
     num_actions = 3
+    shows_end = True
+    action_names = ("back", "none", "forth")
 
     def __post_init__(self) -> None:
         check_least(self, power=0, steps=1)

@@ -48,14 +48,15 @@ class ObservationReader:
             warnings.warn(
                 f"observations: left out what cannot be read: {', '.join(left)}", stacklevel=2
             )
-        self._entries = [_make_entry(path, leaf, fresh) for path, leaf in readable or leaves]
+        self.entries = [_make_entry(path, leaf, fresh) for path, leaf in readable or leaves]
+        """The arrays that it reads."""
         self._plain = not isinstance(space, spaces.Dict | spaces.Tuple)
-        names = [entry.name for entry in self._entries]
+        names = [entry.name for entry in self.entries]
         if not names or len(set(names)) < len(names):
             problem = "two entries have one name" if names else "it has no entries"
             raise DiscorlError(f"observation space {space}: {problem}")
-        specs = {entry.name: entry.spec for entry in self._entries}
-        self.spec: ObservationSpec = self._entries[0].spec if self._plain else specs
+        specs = {entry.name: entry.spec for entry in self.entries}
+        self.spec: ObservationSpec = self.entries[0].spec if self._plain else specs
 
     def read(self, batched: Any, rows: _Array | slice = _ALL) -> Observation:
         """Observations from a vector environment, as tensors [B, ...] that nobody else changes.
@@ -72,7 +73,7 @@ class ObservationReader:
 
     def check(self, observation: Any) -> None:
         """Raise DiscorlError if a single observation is not of the declared shape and type."""
-        for entry in self._entries:
+        for entry in self.entries:
             entry.array(observation, batched=False)
 
     def is_single(self, observation: Any) -> bool:
@@ -83,13 +84,13 @@ class ObservationReader:
             return False
         return True
 
-    def _collect(self, get: Callable[[_Entry], _Array]) -> Observation:
-        tensors = {entry.name: entry.tensor(get(entry)) for entry in self._entries}
-        return tensors[self._entries[0].name] if self._plain else tensors
+    def _collect(self, get: Callable[[Entry], _Array]) -> Observation:
+        tensors = {entry.name: entry.tensor(get(entry)) for entry in self.entries}
+        return tensors[self.entries[0].name] if self._plain else tensors
 
 
 @dataclass(frozen=True)
-class _Entry:
+class Entry:
     """One array of an observation."""
 
     name: str
@@ -159,7 +160,7 @@ def _is_readable(space: Space[Any]) -> bool:
     return isinstance(space, _READABLE) and 0 not in (space.shape or ())
 
 
-def _make_entry(path: _Path, space: Space[Any], fresh: bool) -> _Entry:
+def _make_entry(path: _Path, space: Space[Any], fresh: bool) -> Entry:
     name = ".".join(map(str, path)) or "observations"
     if 0 in (space.shape or ()):
         raise DiscorlError(f"observation space {space}: it holds no numbers")
@@ -167,18 +168,18 @@ def _make_entry(path: _Path, space: Space[Any], fresh: bool) -> _Entry:
         return _box_entry(name, path, space, fresh)
     if isinstance(space, spaces.MultiBinary):
         spec = ArraySpec(space.shape or (1,), torch.uint8)
-        return _Entry(name, path, space, spec, _converter(spec, fresh))
+        return Entry(name, path, space, spec, _converter(spec, fresh))
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         counts, starts = _counts(space)
         spec = ArraySpec((int(counts.sum()),))
-        return _Entry(name, path, space, spec, _one_hots(counts, starts))
+        return Entry(name, path, space, spec, _one_hots(counts, starts))
     raise DiscorlError(
         f"observation space {space}: {type(space).__name__} is not supported; use Box, Discrete, "
         "MultiBinary, MultiDiscrete, Dict or Tuple"
     )
 
 
-def _box_entry(name: str, path: _Path, space: spaces.Box, fresh: bool) -> _Entry:
+def _box_entry(name: str, path: _Path, space: spaces.Box, fresh: bool) -> Entry:
     shape = space.shape or (1,)
     if space.dtype == np.uint8:
         is_picture = bool((space.high == 255).all())
@@ -187,7 +188,7 @@ def _box_entry(name: str, path: _Path, space: spaces.Box, fresh: bool) -> _Entry
         spec = ArraySpec(shape, torch.uint8)
     else:
         spec = ArraySpec(shape)
-    return _Entry(name, path, space, spec, _converter(spec, fresh))
+    return Entry(name, path, space, spec, _converter(spec, fresh))
 
 
 def _converter(spec: ArraySpec, fresh: bool) -> Callable[[_Array], _Array]:
@@ -201,6 +202,12 @@ def _converter(spec: ArraySpec, fresh: bool) -> Callable[[_Array], _Array]:
             return as_array(array, dtype=np.float32).reshape(len(array), *spec.shape)
 
     return convert_bytes if spec.dtype == torch.uint8 else convert_floats
+
+
+def one_hot_places(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[_Array, int]:
+    """What to add to the parts [D] of a value to find their ones, and how many places there are."""
+    counts, starts = _counts(space)
+    return np.cumsum(counts) - counts - starts, int(counts.sum())
 
 
 def _counts(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[_Array, _Array]:
@@ -242,6 +249,11 @@ class ActionWriter:
         self._form = _form(space)
         self._table = _table(space, _part_values(space, discretize))
         self.num_actions = len(self._table)
+
+    @property
+    def values(self) -> _Array:
+        """What each action is to the environment: [A, *space.shape]."""
+        return self._table
 
     def write(self, actions: Tensor) -> _Array:
         """Integers [B] -> [B, *space.shape]."""

@@ -50,6 +50,8 @@ class StackableGame:
 
     sizes: tuple[str, ...] = ()
     """Settings that decide how large the state, the tables, the observation or A is."""
+    shows_end: bool = False
+    """Whether boards whose episode has just ended can be observed too."""
     _stack: tuple[Any, dict[str, Tensor]] | None = None
 
     @property
@@ -85,13 +87,14 @@ class TensorEnvironment:
         self.num_actions = game.num_actions
         self._generator = torch.Generator(device)
         self._state = game.start(num_envs, self._generator)
+        self._played = self._state
         dtype = game.observe(self._state).dtype
         self.observation_spec: ObservationSpec = ArraySpec(game.observation_shape, dtype)
 
     def reset(self, seed: int) -> TimeStep:
         """See `Environment.reset`."""
         self._generator.manual_seed(seed)
-        self._state = self.game.start(self.num_envs, self._generator)
+        self._state = self._played = self.game.start(self.num_envs, self._generator)
         reward = torch.zeros(self.num_envs, device=self._generator.device)
         nothing = torch.zeros_like(reward, dtype=torch.bool)
         return TimeStep(self.game.observe(self._state), reward, nothing)
@@ -101,11 +104,24 @@ class TensorEnvironment:
         if tuple(actions.shape) != (self.num_envs,):
             raise ValueError(f"actions: expected [{self.num_envs}], got {list(actions.shape)}")
         state, reward, terminal = self.game.play(self._state, actions, self._generator)
+        self._played = state
         fresh = self.game.start(self.num_envs, self._generator)
         self._state = {
             name: torch.where(_like(terminal, old), fresh[name], old) for name, old in state.items()
         }
         return TimeStep(self.game.observe(self._state), reward, terminal)
+
+    @property
+    def action_names(self) -> tuple[str, ...] | None:
+        """What the actions are called, if the game says so."""
+        return getattr(self.game, "action_names", None)
+
+    def played(self) -> Tensor | None:
+        """[B, *observation_shape]: what the last step led to, before any copy was restarted.
+
+        None if the game cannot show boards whose episode has ended.
+        """
+        return self.game.observe(self._played) if getattr(self.game, "shows_end", False) else None
 
     def state_dict(self) -> dict[str, Tensor]:
         """See `Environment.state_dict`."""

@@ -30,6 +30,8 @@ class Umbrella(StackableGame):
     """Steps before the forecast is shown and the decision is made."""
 
     num_actions = 2
+    shows_end = True
+    action_names = ("leave", "take")
     sizes = ("distractors",)
 
     def __post_init__(self) -> None:

@@ -104,7 +104,11 @@ class ActorCritic(HandWritten):
         """A policy and a value."""
         bins = self.num_bins if self.categorical_value else 1
         value_range = {"v": self.max_abs_value} if self.categorical_value else {}
-        return HeadSpec({"logits": (num_actions,), "v": (bins,)}, value_range=value_range)
+        return HeadSpec(
+            {"logits": (num_actions,), "v": (bins,)},
+            value_range=value_range,
+            squashed={"v": self.nonlinear_value},
+        )
 
     def initial_state(self, dtype: torch.dtype, device: torch.device | str) -> ActorCriticState:
         """Moving averages that have seen nothing."""

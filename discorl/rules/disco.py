@@ -346,6 +346,7 @@ def disco_heads(config: DiscoConfig, num_actions: int) -> HeadSpec:
         action={"z": predictions, "aux_pi": (num_actions,), "q": (config.num_bins,)},
         loss_only=frozenset({"aux_pi"}),
         value_range={"q": config.max_abs_value},
+        squashed={"q": True},
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 from rich.console import Console, Group
@@ -53,6 +54,43 @@ def watch(
     except Interrupted as stop:
         console.print(f"{stop}. Resume with: discorl resume {stop.folder}", soft_wrap=True)
         return stop.exit_code, {}
+
+
+@contextmanager
+def counting(what: str, console: Console) -> Iterator[Callable[[int, int], bool]]:
+    """Shows how much of one piece of work is done: a bar, or a line every few seconds.
+
+    Gives what is to be called with the number done and the total. It returns False: there is no
+    reason to stop.
+    """
+    lively = console.is_terminal or console.is_jupyter
+    lines = PlainDisplay(console, {})
+    with Bar(console=console, transient=True, disable=not lively) as bar:
+        task = bar.add_task(what, total=None)
+
+        def tell(done: int, total: int) -> bool:
+            if lively:
+                bar.update(task, completed=done, total=total)
+            else:
+                lines.evaluating(what, done, total)
+            return False
+
+        yield tell
+
+
+@contextmanager
+def counting_in_python(
+    progress: bool | None, what: str
+) -> Iterator[Callable[[int, int], bool] | None]:
+    """The same for what was started from Python, if it is to be shown; see `shown_in_python`."""
+    console = Console(stderr=True)
+    if progress is None:
+        progress = console.is_terminal or console.is_jupyter
+    if not progress:
+        yield None
+        return
+    with counting(what, console) as tell:
+        yield tell
 
 
 class PlainDisplay(Observer):

@@ -25,6 +25,7 @@ RULE_FILE = "rule.safetensors"
 RESULT_FILE = "result.json"
 CURVE_FILE = "curve.png"
 CHECKPOINTS = "checkpoints"
+VIDEOS = "videos"
 LOCK_FILE = ".lock"
 
 Kind = Literal["train", "discover", "distil", "compare"]
@@ -36,7 +37,7 @@ KINDS: dict[Kind, str] = {
 }
 """Command -> what the folder it makes is called."""
 _FITTING: dict[Kind, str] = {
-    "train": "use discorl resume, evaluate or plot with it",
+    "train": "use discorl resume, evaluate, watch, export or plot with it",
     "discover": "use discorl resume or plot with it, or train with its rule: discorl train catch "
     "--rule {}/best_rule.safetensors",
     "distil": "use discorl resume or plot with it, or train with its rule: discorl train catch "

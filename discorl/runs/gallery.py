@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -30,6 +32,8 @@ _COLOURS = (
     (0.55, 0.36, 0.65),
 )
 """One for each channel of a board, over and over."""
+_INCHES = 1.6
+"""Height of a single picture; lines and dots are as thick as on a page of that size."""
 _DRAWN = {
     "acrobot": "acrobot:torque=4",
     "bandit": "bandit:contexts=3,delay=3",
@@ -167,3 +171,35 @@ _DRAWINGS = {
     "mountain_car": _draw_car,
 }
 """Games whose numbers are places and angles."""
+
+
+def is_drawn(name: str) -> bool:
+    """Whether a game has a drawing of its own."""
+    return name in _DRAWINGS
+
+
+class DrawnGame:
+    """Single pictures of a game that has a drawing of its own.
+
+    Args:
+      name: of the game, without settings.
+      size: height of a picture in pixels.
+    """
+
+    def __init__(self, name: str, size: int) -> None:
+        pyplot()
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        self._draw = _DRAWINGS[name]
+        self._figure = Figure((_INCHES * 1.5, _INCHES), dpi=size / _INCHES, facecolor=_EMPTY)
+        self._canvas = FigureCanvasAgg(self._figure)
+
+    def draw(self, observation: Tensor) -> npt.NDArray[np.uint8]:
+        """[rows, columns, 3] of one observation [*observation_shape]."""
+        self._figure.clear()
+        axes = self._figure.add_axes((0, 0, 1, 1))
+        axes.axis("off")
+        self._draw(axes, observation)
+        self._canvas.draw()
+        return np.array(self._canvas.buffer_rgba())[..., :3]

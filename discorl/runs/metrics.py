@@ -41,6 +41,15 @@ class MetricsWriter:
         if self._wandb is not None:
             self._wandb.log(values, step=step)
 
+    def write_video(self, step: int, name: str, gif: bytes, width: int, height: int) -> None:
+        """Show a GIF among TensorBoard's images."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=gif)
+        summary = Summary(value=[Summary.Value(tag=name, image=image)])
+        with explain_write_errors(self._path):
+            self._tensorboard._get_file_writer().add_summary(summary, step)
+
     def close(self) -> None:
         """Flush everything."""
         with explain_write_errors(self._path):

@@ -20,7 +20,8 @@ from discorl.agents.config import NetworkConfig
 from discorl.agents.given import agent_from_module
 from discorl.agents.module import ModuleAgent
 from discorl.agents.network import Network
-from discorl.envs.base import Environment
+from discorl.envs.base import Environment, EnvironmentConfig
+from discorl.envs.sources import AnyEnvironment, EnvironmentSource, find_environment
 from discorl.envs.space_files import space_from_json, space_to_json
 from discorl.envs.spaces import ActionWriter, ObservationReader
 from discorl.envs.wrappers import NormalizedEnvironment, RunningMoments
@@ -31,9 +32,12 @@ from discorl.life.life import Life
 from discorl.observations import ArraySpec, ObservationSpec, batch_size, spec_entries
 from discorl.outputs import HeadSpec
 from discorl.rollout import Memory, TimeStep
-from discorl.settings import change
+from discorl.runs.display import counting_in_python
+from discorl.settings import Count, Seed, change, check_value
 from discorl.training.config import TrainConfig
 from discorl.tree import flatten, split_groups, tree_map, unflatten
+from discorl.watching.recording import Player, Show
+from discorl.watching.video import Video, VideoSettings
 
 AGENT_FILE = "agent.json"
 """The blueprint in a run folder; the parameters are in its checkpoints."""
@@ -89,6 +93,7 @@ class Blueprint:
                 action={name: tuple(shape) for name, shape in heads["action"].items()},
                 loss_only=frozenset(heads["loss_only"]),
                 value_range={k: float(v) for k, v in heads["value_range"].items()},
+                squashed={k: bool(v) for k, v in heads.get("squashed", {}).items()},
             ),
             observation_space=space_from_json(values["observation_space"]),
             action_space=space_from_json(values["action_space"]),
@@ -122,6 +127,11 @@ class TrainedAgent:
         """How many actions it chooses from."""
         return self._writer.num_actions
 
+    @property
+    def action_values(self) -> np.ndarray:
+        """What each action is to the environment: [A, *shape of its action space]."""
+        return self._writer.values
+
     def seed(self, seed: int) -> None:
         """Fix the draws of sampled actions from now on."""
         self._generator = torch.Generator(self.device).manual_seed(seed)
@@ -150,6 +160,14 @@ class TrainedAgent:
         logits, state, single = self._logits(observation, state, episode_start)
         actions = self._writer.write(choose(logits, self._generator, deterministic))
         return (actions[0] if single else actions), state
+
+    @torch.no_grad()
+    def logits(
+        self, observation: Any, state: Memory | None = None, episode_start: Any = None
+    ) -> tuple[Tensor, Memory | None]:
+        """The policy's logits for a batch, [B, A], and the state for the next call; as `act`."""
+        logits, state, _ = self._logits(observation, state, episode_start)
+        return logits, state
 
     @torch.no_grad()
     def probabilities(
@@ -182,6 +200,58 @@ class TrainedAgent:
         if self.moments is None:
             return env
         return NormalizedEnvironment(env, self.moments, frozen=True)
+
+    def watch(
+        self,
+        env: AnyEnvironment | None = None,
+        episodes: int = 1,
+        *,
+        seed: int = 0,
+        deterministic: bool = False,
+        max_steps: int | None = None,
+        progress: bool | None = None,
+        **settings: Any,
+    ) -> Video:
+        """A video of the agent at play, which a notebook shows in place.
+
+        Args:
+          env: as for `discorl.train`; by default the one it was trained in, if that has a name.
+          seed: of the first episode; it is the one that `discorl.play` plays with this seed.
+          deterministic: always take the likeliest action.
+          max_steps: of an episode; by default the environment's own limit, or 3,000.
+          progress: whether to show it; by default in a terminal or a notebook.
+          **settings: `max_frames`, `every`, `size` and `fps`, as `discorl watch` takes them.
+        """
+        episodes = check_value("episodes", Count, episodes)
+        chosen = video_settings(settings)
+        show = self.show(env, seed=seed, deterministic=deterministic, max_steps=max_steps)
+        with counting_in_python(progress, "recording") as tell:
+            return show.film(episodes, chosen, tell)
+
+    def show(
+        self,
+        env: AnyEnvironment | EnvironmentSource | None = None,
+        config: EnvironmentConfig | None = None,
+        *,
+        seed: int = 0,
+        deterministic: bool = False,
+        max_steps: int | None = None,
+    ) -> Show:
+        """The agent in an environment, ready to be watched; arguments as for `watch`.
+
+        Args:
+          config: how an environment that is named is run.
+        """
+        seed = check_value("seed", Seed, seed)
+        max_steps = check_value("max_steps", Count | None, max_steps)
+        config = config or EnvironmentConfig(discretize_actions=self.blueprint.discretize_actions)
+        env = self.info.get("env") if env is None else env
+        if env is None:
+            raise DiscorlError("env: the agent does not know where it was trained; name it")
+        if not isinstance(env, EnvironmentSource):
+            env = find_environment(env, self.device, config)
+        player = Player(self.agent, self.params, self.moments, deterministic)
+        return Show(player, env, config, self.check_fits, seed, max_steps)
 
     def check_fits(self, env: Environment) -> None:
         """Raise DiscorlError unless the environment shows what the agent reads, and lets it act."""
@@ -227,6 +297,11 @@ class TrainedAgent:
         step = TimeStep(read, torch.zeros(batch), firsts)
         logits, memory = policy_step(self.agent, self.params, step, memory)
         return logits, memory, single
+
+
+def video_settings(settings: dict[str, Any]) -> VideoSettings:
+    """Settings of a video by their names; DiscorlError for one that there is not."""
+    return change(VideoSettings(), settings, "setting of a video")
 
 
 def agent_of(life: Life, config: TrainConfig, step: int) -> TrainedAgent:

@@ -38,6 +38,9 @@ class TrainConfig(FlatView):
     eval_max_steps: Count | None = None
     """Steps after which an evaluation's episode is cut off; by default the environment's own limit,
     or 3,000 where it names none."""
+    record_evaluations: bool = False
+    """Record an episode with sampled actions at each evaluation, as a GIF in the run's `videos/`
+    and among TensorBoard's images."""
     stop_at_return: float | None = None
     """End the run once the mean return of the last 100 training episodes reaches this."""
     compile: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -20,7 +21,7 @@ from discorl.runs.checkpoint import (
     read_checkpoint,
 )
 from discorl.runs.config import RunConfig
-from discorl.runs.display import shown_in_python
+from discorl.runs.display import counting_in_python, shown_in_python
 from discorl.runs.folder import CHECKPOINTS, CURVE_FILE
 from discorl.runs.handle import RunFolder
 from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
@@ -35,11 +36,14 @@ from discorl.training.agent import (
     agent_of,
     assemble_agent,
     read_agent,
+    video_settings,
 )
 from discorl.training.config import TrainConfig
 from discorl.training.run import Given, load_trainer, read_config, resume_run
 from discorl.training.trainer import EVALUATION_SEED
 from discorl.tree import split_groups
+from discorl.watching.recording import Show
+from discorl.watching.video import Video
 
 SHOWN = {
     "charts/episode_return": "return",
@@ -169,6 +173,48 @@ class Run(RunFolder):
                 max_steps or config.eval_max_steps,
                 watch,
             )
+
+    def watch(
+        self,
+        episodes: int = 1,
+        deterministic: bool = False,
+        *,
+        progress: bool | None = None,
+        checkpoint: str | int = "newest",
+        seed: int | None = None,
+        device: str | None = None,
+        max_steps: int | None = None,
+        **settings: Any,
+    ) -> Video:
+        """A video of one of the run's agents at play, in the run's environment.
+
+        Args:
+          progress: whether to show it; by default in a terminal or a notebook.
+          **settings: as for `TrainedAgent.watch`; the other arguments are as for `evaluate`.
+        """
+        episodes = check_value("episodes", Count, episodes)
+        chosen = video_settings(settings)
+        show = self.show(deterministic, checkpoint, seed, device, max_steps)
+        with counting_in_python(progress, "recording") as tell:
+            return show.film(episodes, chosen, tell)
+
+    def show(
+        self,
+        deterministic: bool = False,
+        checkpoint: str | int = "newest",
+        seed: int | None = None,
+        device: str | None = None,
+        max_steps: int | None = None,
+    ) -> Show:
+        """One of the run's agents, ready to be watched; arguments as for `evaluate`."""
+        config, agent = self.config, self.load_agent(checkpoint, device)
+        return agent.show(
+            config.env if self._env is None else self._env,
+            config.life.environment,
+            seed=EVALUATION_SEED + config.seed if seed is None else seed,
+            deterministic=deterministic,
+            max_steps=max_steps or config.eval_max_steps,
+        )
 
     def plot(self, out: str | Path | None = None, metric: str = EPISODE_RETURN) -> Path:
         """Draw the learning curve, by default in the run's `curve.png`; returns its path."""

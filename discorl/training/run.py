@@ -2,7 +2,7 @@
 
 `runs/NAME/` holds `config.json`, `agent.json` (how the agent is built), `rule.safetensors` (of a
 discovered rule), `metrics.jsonl`, `tensorboard/`, `checkpoints/`, and at the end `curve.png` and
-`result.json`.
+`result.json`. With `--record-evaluations` there are GIFs in `videos/` too.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from discorl.runs.folder import (
     CURVE_FILE,
     RESULT_FILE,
     RULE_FILE,
+    VIDEOS,
     discard,
     new_folder,
     read_settings,
@@ -59,7 +60,7 @@ from discorl.training.agent import (
     read_agent_info,
 )
 from discorl.training.config import TrainConfig, unused_settings
-from discorl.training.trainer import Trainer
+from discorl.training.trainer import EVALUATION_SEED, Trainer
 
 
 @dataclass(frozen=True)
@@ -257,6 +258,7 @@ class TrainingRun:
         if self._evaluates(step):
             evaluations = {name: self._evaluate(name) for name in ("greedy", "sampled")}
             self._keep_best(evaluations["sampled"])
+            self._record()
         means = mean_metrics(trainer.unlogged)
         trainer.unlogged = []
         record = {metric_name(name): value for name, value in means.items()}
@@ -284,6 +286,32 @@ class TrainingRun:
         except EvaluationStopped:
             self.save()
             raise Interrupted(self.stop[0], self.folder, self.trainer.step) from None
+
+    def _record(self) -> None:
+        """Film an episode of the agent as it is now, if the run is to; failing that, go on."""
+        trainer, config = self.trainer, self.config
+        if not config.record_evaluations:
+            return
+
+        def tell(done: int, total: int) -> bool:
+            self.observer.evaluating("recording", done, total)
+            return bool(self.stop)
+
+        show = _agent_of(trainer).show(
+            trainer.life.source,
+            config.life.environment,
+            seed=EVALUATION_SEED + config.seed,
+            max_steps=config.eval_max_steps,
+        )
+        try:
+            video = show.film(tell=tell)
+        except DiscorlError as error:
+            self.observer.message(f"warning: no video at step {trainer.step}: {error}")
+            return
+        self.observer.evaluating("recording", 1, 1)
+        if not self.stop:
+            video.save(self.folder / VIDEOS / f"step_{trainer.step:08d}.gif")
+            self.writer.write_video(trainer.step, "eval/episode", video.gif, *video.shape)
 
     def _keep_best(self, evaluation: Evaluation) -> None:
         """Save the agent beside the checkpoints if none before it did as well, sampled."""
@@ -320,6 +348,8 @@ class TrainingRun:
         greedy, sampled = self._evaluate("greedy"), self._evaluate("sampled")
         if config.run.eval_every:
             self._keep_best(sampled)
+        if not self._evaluates(trainer.step):
+            self._record()
         records = read_metrics(folder)
         last = records[-1] if records else {}
         seconds = trainer.life.seconds

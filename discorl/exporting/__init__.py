@@ -1,0 +1,1 @@
+"""Exporting: a trained agent as a file that runs without this package."""
