@@ -24,6 +24,8 @@ _SAMPLES = 8
 """Frames that decide the colours of a GIF."""
 _EXACT = 64
 """Its commonest colours, which are kept as they are; all others are near to what they were."""
+_NEAR = 8
+"""Colours that differ by less in each of red, green and blue become one, the commoner."""
 _HOLD = 0.8
 """Seconds for which the end of an episode is held."""
 
@@ -154,11 +156,13 @@ def _palette(images: list[Image.Image]) -> Image.Image:
     common = [_triple(colour) for _, colour in counted[:_EXACT]]
     rest = joined.quantize(256 - _EXACT).getpalette() or []
     others = [_triple(rest[place : place + 3]) for place in range(0, len(rest), 3)]
-    # Pillow looks colours up in steps of four: the commonest within a step stands for all.
-    kept = {_step(colour): colour for colour in reversed(common)}
-    colours = [kept.get(_step(colour), colour) for colour in common + others]
+    # Pillow looks colours up in steps of four, so that of two near ones it may take the wrong one.
+    kept: list[tuple[int, int, int]] = []
+    for colour in common + others:
+        if not any(_is_near(colour, other) for other in kept):
+            kept.append(colour)
     palette = Image.new("P", (1, 1))
-    palette.putpalette([part for colour in colours for part in colour])
+    palette.putpalette([part for colour in kept for part in colour])
     return palette
 
 
@@ -167,8 +171,8 @@ def _triple(colour: Any) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def _step(colour: tuple[int, int, int]) -> tuple[int, ...]:
-    return tuple(part // 4 for part in colour)
+def _is_near(colour: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
+    return all(abs(a - b) < _NEAR for a, b in zip(colour, other, strict=True))
 
 
 def _write_mp4(path: Path, frames: Iterable[Picture], size: tuple[int, int], fps: int) -> None:
