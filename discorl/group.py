@@ -14,6 +14,7 @@ from torch import Tensor
 from discorl.errors import DiscorlError
 
 T = TypeVar("T")
+_SEEDS_APART = 4_000_037
 
 
 class Group:
@@ -39,6 +40,10 @@ class Group:
                 f"of {self.size}"
             )
         return total // self.size
+
+    def seed(self, seed: int) -> int:
+        """A seed of what this process draws for itself; the leading one's is the one given."""
+        return seed + self.rank * _SEEDS_APART
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place."""

@@ -136,7 +136,8 @@ class ProcessGroup(Group):
         """See `Group.follow`."""
         with self._together(), torch.no_grad():
             for tensor in module.state_dict().values():
-                dist.broadcast(tensor, src=0)
+                if isinstance(tensor, Tensor):
+                    dist.broadcast(tensor, src=0)
 
     def wait(self) -> None:
         """See `Group.wait`."""

@@ -72,6 +72,7 @@ class TrainCommand:
         "discorl train CartPole-v1 --rule actor_critic:entropy_cost=0.01 --env-steps 1e5",
         "discorl train minatar/breakout --rule disco103 --seeds 3 --out runs/breakout",
         "discorl train --resume runs/breakout/seed_0 --steps 4000",
+        "torchrun --nproc-per-node 2 -m discorl.cli train catch --num-envs 8 --out runs/two",
     )
 
     def __post_init__(self) -> None:
@@ -134,9 +135,10 @@ class TrainCommand:
             if code:
                 self._say_what_is_left(console, seed)
                 return code
-            results.append(result)
-            if not self.json:
-                print_result(console, result)
+            if result:  # Not where another process leads.
+                results.append(result)
+                if not self.json:
+                    print_result(console, result)
         self._print_all(console, results)
         return 0
 
@@ -158,6 +160,8 @@ class TrainCommand:
         return code
 
     def _print_all(self, console: Console, results: list[dict[str, Any]]) -> None:
+        if not results:
+            return
         if self.json:
             print(json.dumps(results[0] if self.seeds == 1 else results))
         elif self.seeds > 1:
