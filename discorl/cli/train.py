@@ -130,8 +130,7 @@ class TrainCommand:
         results = []
         for seed in range(self.config.seed, self.config.seed + self.seeds):
             config = change(self.config, {"seed": seed})
-            folder = self._folder(config)
-            code, result = watch(SHOWN, partial(self._work, config, folder), console)
+            code, result = watch(SHOWN, partial(self._work, config), console)
             if code:
                 self._say_what_is_left(console, seed)
                 return code
@@ -167,10 +166,10 @@ class TrainCommand:
         elif self.seeds > 1:
             _print_seeds(console, results)
 
-    def _work(self, config: TrainConfig, folder: Path, observer: Observer) -> dict[str, Any]:
+    def _work(self, config: TrainConfig, observer: Observer) -> dict[str, Any]:
         if self.resume is not None:
             return resume_run(self.resume, config.steps, observer)
-        return start_run(config, folder, observer)
+        return start_run(config, self._folder(config), observer)
 
     def _say_what_is_left(self, console: Console, seed: int) -> None:
         """After a stop: which seeds were not begun, and how to train them."""

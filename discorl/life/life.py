@@ -251,7 +251,8 @@ class Life:
         if self._scaler is not None:
             self._scaler.inherit(parts[0]["rewards"])
         if self._moments is not None:
-            self._moments.load_state_dict(split_groups(parts[0]["env"])["normalizer"])
+            moments = split_groups(parts[0]["env"]).get("normalizer", {})
+            self._moments.load_state_dict(moments)
         self.mind.generator.manual_seed(seed)
         self.time_step, self.memory = self.env.reset(seed), self._no_memory()
 
