@@ -20,6 +20,7 @@ from discorl.own_loop.heads import DiscoHeads
 from discorl.own_loop.tokens import token_rollout
 from discorl.own_loop.top_k import TopKHeads, top_k_candidates
 from discorl.playing import PlayedEpisode, evaluate, play
+from discorl.processes import join_group
 from discorl.replay import Replay
 from discorl.rollout import Rollout, TimeStep
 from discorl.rules.actor_critic import ActorCritic
@@ -76,6 +77,7 @@ __all__ = [
     "evaluate",
     "export_policy",
     "fetch_rule",
+    "join_group",
     "load_agent",
     "load_rule",
     "load_run",

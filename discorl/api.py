@@ -26,8 +26,10 @@ from discorl.envs.sources import (
 )
 from discorl.envs.spaces import ObservationReader
 from discorl.envs.tensor import TensorEnvironment
+from discorl.errors import DiscorlError
 from discorl.library.catalogue import require_discovered
 from discorl.library.formats import SUFFIXES
+from discorl.processes import group_size
 from discorl.rules.base import UpdateRule
 from discorl.runs.display import shown_in_python
 from discorl.runs.folder import file_name, run_kind
@@ -73,7 +75,8 @@ def train(
     given_rule = None if isinstance(rule, str | Path) else rule
     name = environment_name(env)
     if "num_envs" not in settings and isinstance(getattr(env, "num_envs", None), int):
-        settings["num_envs"] = env.num_envs  # type: ignore[union-attr]
+        # Every process brings its own copies.
+        settings["num_envs"] = env.num_envs * group_size()  # type: ignore[union-attr]
     kind = None if isinstance(env, str) else _kind(env)
     config = make_config(name, given_rule or str(rule), preset, kind, **settings)
     source = None
@@ -197,5 +200,7 @@ def _kind(env: Any) -> Kind | None:
 
 def unused_folder(name: str) -> Path:
     """The name of a folder under `runs/` that no other run has."""
+    if group_size() > 1:
+        raise DiscorlError("--out: name the run folder, so that all processes use the same")
     stamp = time.strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{file_name(name)}-{stamp}-{secrets.token_hex(2)}"

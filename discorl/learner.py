@@ -16,6 +16,7 @@ from torch import Tensor
 from discorl.agents.base import Agent
 from discorl.errors import DiscorlError
 from discorl.gradients import leaves, vector_jacobian
+from discorl.group import SOLO, Group
 from discorl.layers import Params
 from discorl.optim import AdamState, ClippedAdam, apply_updates, global_norm
 from discorl.outputs import AgentOutputs, TakenOutputs
@@ -50,6 +51,8 @@ class Learner:
     """Whether an episode's first step counts in the loss; in the published learner it does not."""
     each: Each = ALONE
     """One agent, or a stack of them that learn at once."""
+    group: Group = SOLO
+    """Processes that learn as one, each from its part of the batch."""
 
     def init(self, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> LearnerState:
         """A newborn agent."""
@@ -106,6 +109,7 @@ class Learner:
             self.learn_first_steps,
             self.each,
             rule_params,
+            self.group,
         )
 
     def compiled_step(self) -> Callable[[LearnerState, Rollout], tuple[LearnerState, Metrics]]:
@@ -145,8 +149,11 @@ def learner_update(
     learn_first_steps: bool = False,
     each: Each = ALONE,
     rule_params: Params | None = None,
+    group: Group = SOLO,
 ) -> LearnerUpdate:
     """See `Learner.update`."""
+    if group.size > 1 and (differentiable or each.agents is not None):
+        raise ValueError("group: several processes share a plain step of one agent, no other")
     carries = differentiable and any(p.requires_grad for p in state.params.values())
     params = state.params if carries else leaves(state.params)
 
@@ -157,10 +164,10 @@ def learner_update(
         state: LearnerState, rollout: Rollout, outputs: AgentOutputs, own: Params | None
     ) -> tuple[Any, Any]:
         by = rule if own is None else replace(rule, params=own)  # type: ignore[type-var]
-        return rule_targets(state, rollout, outputs, by, agent, differentiable)
+        return rule_targets(state, rollout, outputs, by, agent, differentiable, group)
 
     def measure(taken: TakenOutputs, targets: Any, rollout: Rollout) -> tuple[Tensor, Metrics]:
-        return masked_loss(taken, targets, rollout, rule, learn_first_steps)
+        return masked_loss(taken, targets, rollout, rule, learn_first_steps, group)
 
     def move(state: LearnerState, grads: Params, rule_state: Any) -> tuple[LearnerState, Params]:
         return apply_gradients(state, grads, rule_state, rule, optimiser)
@@ -177,6 +184,9 @@ def learner_update(
     else:
         loss, metrics = each(measure)(taken, targets, rollout)
         grads = vector_jacobian({"loss": loss.sum()}, params)
+    if group.size > 1:
+        weight = rollout.loss_mask(learn_first_steps).sum() + _MASK_EPS / group.size
+        grads, loss, metrics = _over_group(group, grads, loss, weight, metrics, rollout)
     with torch.set_grad_enabled(differentiable):
         new_state, updates = each(move)(state, grads, rule_state)
     with torch.no_grad():
@@ -195,6 +205,7 @@ def rule_targets(
     rule: UpdateRule,
     agent: Agent,
     differentiable: bool,
+    group: Group = SOLO,
 ) -> tuple[Any, Any]:
     """What the rule asks for, given the agent's outputs, and the rule's new memory."""
     target_outputs = None
@@ -202,7 +213,7 @@ def rule_targets(
         if state.target_params is not None:
             target_outputs = agent.outputs(state.target_params, rollout.inputs(), for_targets=True)
         return rule.targets(
-            outputs, target_outputs, rollout.transitions(), state.rule, differentiable
+            outputs, target_outputs, rollout.transitions(group), state.rule, differentiable
         )
 
 
@@ -212,11 +223,12 @@ def masked_loss(
     rollout: Rollout,
     rule: UpdateRule,
     learn_first_steps: bool = False,
+    group: Group = SOLO,
 ) -> tuple[Tensor, Metrics]:
-    """The mean loss [] over steps that count, and the rule's metrics."""
+    """The mean loss [] over steps that count, in this process, and the rule's metrics."""
     loss_per_step, metrics = rule.loss(taken, targets, rollout.transitions())
     mask = rollout.loss_mask(learn_first_steps)
-    return (loss_per_step * mask).sum() / (mask.sum() + _MASK_EPS), metrics
+    return (loss_per_step * mask).sum() / (mask.sum() + _MASK_EPS / group.size), metrics
 
 
 def apply_gradients(
@@ -235,6 +247,27 @@ def apply_gradients(
         rule=rule_state,
     )
     return new_state, updates
+
+
+def _over_group(
+    group: Group,
+    grads: dict[str, Tensor],
+    loss: Tensor,
+    weight: Tensor,
+    metrics: Metrics,
+    rollout: Rollout,
+) -> tuple[dict[str, Tensor], Tensor, Metrics]:
+    """Gradient, loss and metrics of the whole batch, from those of every process's part.
+
+    The loss is a mean over steps that count, of which a part may have more than another; metrics
+    are means over all steps.
+    """
+    own = [*grads.values(), loss.detach(), *metrics.values()]
+    weights = [weight] * (len(grads) + 1) + [rollout.actions.shape[1]] * len(metrics)
+    means = iter(group.means(own, weights))
+    grads = {name: next(means) for name in grads}
+    loss = next(means)
+    return grads, loss, {name: next(means) for name in metrics}
 
 
 def _view(tensor: Tensor) -> Tensor:

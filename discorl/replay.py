@@ -7,13 +7,14 @@ recomputed, never stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from discorl.frames import FrameRing
+from discorl.group import Group
 from discorl.observations import (
     ArraySpec,
     Observation,
@@ -131,6 +132,15 @@ class Replay:
         index = torch.randint(self.size, (batch,), generator=generator, device=generator.device).to(
             self._data.actions.device
         )
+        return self.read(index)
+
+    def oldest_first(self) -> Tensor:
+        """The places [N] of all stored trajectories, in the order in which they came."""
+        start = self._next if self.size == self.capacity else 0
+        return (torch.arange(self.size, device=self._data.actions.device) + start) % self.capacity
+
+    def read(self, index: Tensor) -> Rollout:
+        """The trajectories at these places [N]: [L, N, ...]."""
         if not self._frames:
             return tree_map(lambda stored: stored.index_select(1, index), self._data)
         observations = {
@@ -193,6 +203,28 @@ def first_trajectories(rollout: Rollout, count: int) -> Rollout:
 def concatenate(rollouts: list[Rollout]) -> Rollout:
     """Trajectories of equally long rollouts side by side: [L, B1 + B2 + ..., ...]."""
     return stack(rollouts, lambda parts: torch.cat(parts, dim=1))
+
+
+def deal_out(old: Sequence[Replay], new: Replay, group: Group, batch: int) -> None:
+    """Store what several replays hold in others, one in each process of a group, oldest first.
+
+    Each process gets equally many; a few of the oldest are left out if the numbers do not fit.
+
+    Args:
+      new: this process's, which is empty.
+      batch: trajectories in each of its rollouts.
+    """
+    orders = [replay.oldest_first() for replay in old]
+    count = len(old) * min(len(order) for order in orders)
+    own = range(group.rank, count, group.size)
+    kept = count // group.size // batch * batch
+    own = own[len(own) - kept :]
+    for start in range(0, kept, batch):
+        parts = [
+            old[n % len(old)].read(orders[n % len(old)][n // len(old)].unsqueeze(0))
+            for n in own[start : start + batch]
+        ]
+        new.add(concatenate(parts))
 
 
 def _allocate(capacity: int, length: int, spec: ReplaySpec, device: torch.device | str) -> Rollout:

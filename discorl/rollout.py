@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from discorl.group import SOLO, Group
 from discorl.observations import Observation, observation_leaves
 from discorl.shapes import check_integers, check_prefix, check_shape
 from discorl.tree import stack
@@ -194,8 +195,12 @@ class Rollout:
             firsts = torch.cat([firsts[:1], firsts[1:] | self.final[:-1]])
         return firsts
 
-    def transitions(self) -> Transitions:
-        """The T = L - 1 transitions of the rollout, aligned for a rule."""
+    def transitions(self, group: Group = SOLO) -> Transitions:
+        """The T = L - 1 transitions of the rollout, aligned for a rule.
+
+        Args:
+          group: the processes that each have a part of the batch.
+        """
         terminals = self.discounts[1:] == 0
         gaps = links = None
         if self.final is not None:
@@ -209,6 +214,7 @@ class Rollout:
             behaviour_logits=self.logits[:-1],
             gaps=gaps,
             linked=links,
+            group=group,
         )
 
     def loss_mask(self, first_steps: bool = False) -> Tensor:
@@ -255,6 +261,9 @@ class Transitions:
     linked: Tensor | None = None
     """[T, B] booleans: the next transition continues the same episode. None if that is so
     wherever this one is not terminal: no episode was cut off."""
+    group: Group = SOLO
+    """The processes that have the rest of the batch: what a rule keeps of a batch must be a mean
+    over all of it."""
 
     def __post_init__(self) -> None:
         if self.rewards.dim() != 2 or len(self.rewards) < 1:

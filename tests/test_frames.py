@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discorl.envs import make_environment
+from discorl.group import SOLO
 from discorl.observations import ArraySpec
-from discorl.replay import Replay, ReplaySpec
+from discorl.replay import Replay, ReplaySpec, deal_out
 from discorl.rollout import Rollout
 from discorl.tree import flatten
 
@@ -84,6 +85,20 @@ def test_a_restored_replay_goes_on_alike():
         once.add(rollout)
         whole.add(rollout)
     same_samples(once, whole)
+
+
+def test_stacks_that_are_dealt_out_stay_whole():
+    """What continued another trajectory may be anywhere now."""
+    streams = [both(5, 4, 3) for _ in range(2)]
+    for seed, pair in enumerate(streams):
+        for rollout in play(4, 4, 2, 3, seed, midway=True):
+            for replay in pair:
+                replay.add(rollout)
+    joint = both(10, 4, 3)
+    for new, old in zip(joint, zip(*streams, strict=True), strict=True):
+        deal_out(old, new, SOLO, 5)
+    same_samples(*joint)
+    assert joint[0].size == 10
 
 
 def test_frames_that_do_not_follow_are_refused():

@@ -8,14 +8,14 @@ import discorl
 PACKAGE = Path(discorl.__file__).parent
 LAYERS = (
     "errors",
-    "settings shapes tree layers",
+    "settings shapes tree layers group",
     "values observations gradients frames statistics",
     "outputs rollout",
     "optim agents rules stacking",
     "learner",
     "replay envs",
     "life",
-    "files runtime",
+    "files runtime processes",
     "library",
     "runs",
     "watching",

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discorl.envs import make_environment
+from discorl.group import Group
 from discorl.observations import ArraySpec, spec_entries
-from discorl.replay import Replay, ReplaySpec, concatenate, first_trajectories
+from discorl.replay import Replay, ReplaySpec, concatenate, deal_out, first_trajectories
 from discorl.rollout import Rollout
 from discorl.tree import flatten
 
@@ -316,3 +317,48 @@ def test_concatenate_and_first_trajectories_keep_everything():
     joined = concatenate([rich_rollout(1, 2), rich_rollout(3)])
     assert_same(joined, rich_rollout(1, 2, 3))
     assert_same(first_trajectories(joined, 2), rich_rollout(1, 2))
+
+
+def member(rank, size):
+    """A process of a group that never talks."""
+    group = Group()
+    group.rank, group.size = rank, size
+    return group
+
+
+@given(
+    before=st.integers(1, 4),
+    now=st.integers(1, 4),
+    envs=st.integers(1, 3),
+    rollouts=st.integers(1, 9),
+)
+@settings(max_examples=40, deadline=None)
+def test_what_was_stored_is_dealt_out(before, now, envs, rollouts):
+    """The newest of all, oldest first, each to one process, and equally many to each."""
+    total, capacity = before * now * envs, 4 * before * now * envs
+    old, tags = [Replay(capacity // before, LENGTH, SPEC) for _ in range(before)], []
+    for _ in range(rollouts):
+        for replay in old:
+            own = range(len(tags), len(tags) + total // before)
+            replay.add(rollout(*own))
+            tags += own
+    new = []
+    for rank in range(now):
+        new.append(Replay(capacity // now, LENGTH, SPEC))
+        deal_out(old, new[-1], member(rank, now), total // now)
+    found = [tags_of(replay.read(replay.oldest_first())) for replay in new]
+    kept = min(len(tags), capacity)
+    assert [len(own) for own in found] == [kept // now] * now
+    assert sorted(tag for own in found for tag in own) == tags[-kept:]
+    batches = [[tag // total for tag in own] for own in found]
+    assert all(own == sorted(own) for own in batches)
+
+
+def test_a_few_of_the_oldest_are_left_out_where_the_numbers_do_not_fit():
+    old = Replay(7, LENGTH, SPEC)
+    for start in range(0, 12, 4):
+        old.add(rollout(*range(start, start + 4)))
+    new = [Replay(4, LENGTH, SPEC) for _ in range(2)]
+    for rank, replay in enumerate(new):
+        deal_out([old], replay, member(rank, 2), 2)
+    assert [tags_of(replay.read(replay.oldest_first())) for replay in new] == [[9, 11], [8, 10]]

@@ -70,7 +70,9 @@ class ImageTorso(Torso):
             x = x * self.scale
         if self.channels_last:
             x = x.permute(0, 3, 1, 2)
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.in_bfloat16):
+        # Some devices have no half precision, and refuse even to be told that it is off.
+        kind = x.device.type if torch.amp.is_autocast_available(x.device.type) else "cpu"
+        with torch.autocast(kind, torch.bfloat16, enabled=self.in_bfloat16):
             for index, module in enumerate(self.stack):
                 x = _apply(module, params, f"stack.{index}", x)
             features = self.head.functional(self._head_params(params), x.flatten(start_dim=1))

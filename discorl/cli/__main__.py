@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 import traceback
 import warnings
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from discorl.cli.commands import COMMANDS, find_command, parse_arguments
 from discorl.errors import DiscorlError
+from discorl.processes import group_size
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not args or args[0] in ("-h", "--help"):
             print_overview()
             return 0 if args else 2
-        return int(parse_arguments(args[0], args[1:]).run())
+        return _told_launcher(int(parse_arguments(args[0], args[1:]).run()))
     except DiscorlError as error:
         if debug:
             traceback.print_exc()
@@ -58,6 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         return 2
+
+
+def _told_launcher(code: int) -> int:
+    """The exit code; to whoever started several processes, one that was asked to stop and did has
+    not failed."""
+    stopped = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+    return 0 if group_size() > 1 and code in stopped else code
 
 
 def _is_lack_of_memory(error: Exception) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -50,11 +49,7 @@ def check_resumed(command: Any, defaults: Any) -> None:
 
 def out_folder(out: Path | None, name: str) -> Path:
     """The folder asked for, or a new one with this name."""
-    if out is not None:
-        return out
-    if "WORLD_SIZE" in os.environ:
-        raise DiscorlError("--out: name the run folder, so that all processes use the same")
-    return unused_folder(name)
+    return unused_folder(name) if out is None else out
 
 
 def print_result(

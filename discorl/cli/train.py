@@ -72,6 +72,7 @@ class TrainCommand:
         "discorl train CartPole-v1 --rule actor_critic:entropy_cost=0.01 --env-steps 1e5",
         "discorl train minatar/breakout --rule disco103 --seeds 3 --out runs/breakout",
         "discorl train --resume runs/breakout/seed_0 --steps 4000",
+        "torchrun --nproc-per-node 2 -m discorl.cli train catch --num-envs 8 --out runs/two",
     )
 
     def __post_init__(self) -> None:
@@ -129,14 +130,14 @@ class TrainCommand:
         results = []
         for seed in range(self.config.seed, self.config.seed + self.seeds):
             config = change(self.config, {"seed": seed})
-            folder = self._folder(config)
-            code, result = watch(SHOWN, partial(self._work, config, folder), console)
+            code, result = watch(SHOWN, partial(self._work, config), console)
             if code:
                 self._say_what_is_left(console, seed)
                 return code
-            results.append(result)
-            if not self.json:
-                print_result(console, result)
+            if result:  # Not where another process leads.
+                results.append(result)
+                if not self.json:
+                    print_result(console, result)
         self._print_all(console, results)
         return 0
 
@@ -158,15 +159,17 @@ class TrainCommand:
         return code
 
     def _print_all(self, console: Console, results: list[dict[str, Any]]) -> None:
+        if not results:
+            return
         if self.json:
             print(json.dumps(results[0] if self.seeds == 1 else results))
         elif self.seeds > 1:
             _print_seeds(console, results)
 
-    def _work(self, config: TrainConfig, folder: Path, observer: Observer) -> dict[str, Any]:
+    def _work(self, config: TrainConfig, observer: Observer) -> dict[str, Any]:
         if self.resume is not None:
             return resume_run(self.resume, config.steps, observer)
-        return start_run(config, folder, observer)
+        return start_run(config, self._folder(config), observer)
 
     def _say_what_is_left(self, console: Console, seed: int) -> None:
         """After a stop: which seeds were not begun, and how to train them."""

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 import torch
 
 from discorl.discovery.config import DiscoverConfig
-from discorl.discovery.distributed import Group
 from discorl.discovery.member import Death, begin_life, next_batch
 from discorl.discovery.stack import seats
 from discorl.envs.families import resolve_environment
+from discorl.group import Group
 from discorl.life.episodes import LearningCurve
 from discorl.rules.actor_critic import ActorCritic
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from discorl.discovery.config import PopulationConfig, deal_environments
 from discorl.discovery.curriculum import Curriculum
-from discorl.discovery.distributed import Group
 from discorl.discovery.member import Death, Member, SeatMaker, member_seed
 from discorl.discovery.stack import is_one_computation, meta_step_together, seats, stacks
 from discorl.errors import DiscorlError
+from discorl.group import SOLO, Group
 from discorl.layers import Params
 from discorl.life.together import one_of
 from discorl.optim import AdamState, ClippedAdam, Schedule, apply_updates, global_norm
@@ -133,7 +133,7 @@ class Discoverer:
         self.config = config
         self.curriculum = curriculum
         self.metrics = metrics
-        self.group = group or Group()
+        self.group = group or SOLO
         dtype = torch.float64 if config.float64 else torch.float32
         # Copies, because tensors read from a file lie at any address: see `restore`.
         params = {

@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
@@ -23,7 +23,6 @@ import torch
 from discorl.discovery.config import DiscoverConfig, PopulationConfig
 from discorl.discovery.curriculum import Curriculum
 from discorl.discovery.discoverer import AGENT_METRICS, AgentReport, Discoverer, MetaStepReport
-from discorl.discovery.distributed import Group, join_group
 from discorl.discovery.evaluation import RuleEvaluation, evaluate_agents
 from discorl.discovery.evolution import EVOLUTION_METRICS, Place
 from discorl.discovery.member import Member
@@ -35,8 +34,10 @@ from discorl.discovery.plots import (
 )
 from discorl.errors import DiscorlError
 from discorl.files import write_json
+from discorl.group import Group
 from discorl.library.catalogue import load_rule, require_discovered, save_rule
 from discorl.life.playing import EvaluationStopped
+from discorl.processes import join_group
 from discorl.rules.disco import DiscoConfig, DiscoRule
 from discorl.runs.checkpoint import Checkpoint, load_latest, save_checkpoint
 from discorl.runs.folder import (
@@ -57,6 +58,7 @@ from discorl.runs.session import (
     Interrupted,
     Observer,
     Progress,
+    Turn,
     seen_enough,
     stop_signals,
 )
@@ -111,7 +113,8 @@ def start_rule_run(
     config: PopulationConfig, folder: Path, make: Make, run: Callable[[Discoverer], RuleRun]
 ) -> dict[str, Any]:
     """A run in a new folder, on any number of processes."""
-    with join_group(config.run.torch_device) as group:
+    run_config = config.run
+    with join_group(run_config.torch_device, run_config.process_timeout) as group:
         check_new(folder)
         group.wait()  # Nobody may find the folder that the leading process now makes.
         with (
@@ -128,7 +131,7 @@ def resume_rule_run(
 ) -> dict[str, Any]:
     """A run from its newest intact checkpoint, on any number of processes."""
     with (
-        join_group(config.run.torch_device) as group,
+        join_group(config.run.torch_device, config.run.process_timeout) as group,
         writing_to(folder) if group.leads else nullcontext(),
     ):
         checkpoint = load_latest(folder / CHECKPOINTS)
@@ -199,6 +202,9 @@ def rule_of_run(
     return initial()
 
 
+T = TypeVar("T")
+
+
 class RuleRun:
     """The loop and its files. Only the leading process writes.
 
@@ -219,6 +225,7 @@ class RuleRun:
         self.observer = (observer if self.leads else None) or Observer()
         self.callbacks = callbacks
         self.stop: list[int] = []
+        self.turn = Turn(discoverer.group, self.stop)
         self.evaluations = self._earlier_evaluations()
         wandb = self.config.run.wandb
         self.writer = (
@@ -288,10 +295,8 @@ class RuleRun:
 
     def _agree_to_stop(self, stop: list[int], enough: bool) -> tuple[int, bool]:
         """A signal or a callback in any process stops all of them after the same step."""
-        flags = [stop[0] if stop else 0, len(stop[:1]), int(enough)]
-        summed = self.discoverer.group.sum(torch.tensor(flags, device=self.config.run.torch_device))
-        total, count, enoughs = summed.tolist()
-        return total // count if count else 0, enoughs > 0
+        signum, ends = self.discoverer.group.largest(stop[0] if stop else 0, int(enough))
+        return signum, ends > 0
 
     def _log(self, reports: list[MetaStepReport], seconds: float) -> bool:
         """Write a record and report it; returns whether a callback has seen enough."""
@@ -309,9 +314,20 @@ class RuleRun:
 
     def _evaluate(self) -> None:
         """Train fresh agents on each environment, and keep the best rule so far."""
+        self._leading(self._evaluate_alone)
+
+    def _leading(self, work: Callable[[], T]) -> T | None:
+        """What the leading process does while the others wait; a signal ends it, and the run can be
+        resumed."""
+        self.turn, result = Turn(self.discoverer.group, self.stop), None
         if self.leads:
-            self._evaluate_alone()
-        self.discoverer.group.wait()
+            with suppress(EvaluationStopped):
+                result = work()
+        self.turn.end()
+        if self.turn.signum:
+            self._save(self.discoverer.checkpoint())
+            raise Interrupted(self.turn.signum, self.folder, self.discoverer.step)
+        return result
 
     def _evaluate_alone(self) -> None:
         rule = self.discoverer.rule.to(torch.float32)
@@ -354,20 +370,15 @@ class RuleRun:
         return f"fresh agent{'s' * (agents > 1)} {_span(first, last)} of {count}"
 
     def _evaluate_on(self, rule: DiscoRule, env: str, what: str) -> list[RuleEvaluation]:
-        """Fresh agents in one environment; a signal ends them, and the run can be resumed."""
+        """Fresh agents in one environment; EvaluationStopped after a signal."""
 
         def watch(done: int, total: int) -> bool:
             self.observer.evaluating(f"evaluating {what}, updates", done, total)
-            # Several processes stop together, after the evaluation.
-            return bool(self.stop) and self.discoverer.group.size == 1
+            return self.turn.beat()
 
-        try:
-            index = self.discoverer.env_of.index(env)
-            seeds = range(self.config.eval_agents)
-            return evaluate_agents(rule, self.config, env, seeds, index=index, watch=watch)
-        except EvaluationStopped:
-            self._save(self.discoverer.checkpoint())
-            raise Interrupted(self.stop[0], self.folder, self.discoverer.step) from None
+        index = self.discoverer.env_of.index(env)
+        seeds = range(self.config.eval_agents)
+        return evaluate_agents(rule, self.config, env, seeds, index=index, watch=watch)
 
     def _save(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is not None:
@@ -396,26 +407,31 @@ class RuleRun:
         return {"origin": f"discovered from {self.config.init} by discorl {version('discorl')}"}
 
     def _finish(self) -> dict[str, Any]:
+        """The result; in all processes but the leading one, only where and how far."""
+        result: dict[str, Any] = {"meta_steps": self.discoverer.step, "folder": str(self.folder)}
+        return result | (self._leading(self._finish_alone) or {})
+
+    def _finish_alone(self) -> dict[str, Any]:
         discoverer = self.discoverer
-        result: dict[str, Any] = {"meta_steps": discoverer.step, "folder": str(self.folder)}
-        if self.leads:
-            if not self.evaluations or self.evaluations[-1]["meta_step"] != discoverer.step:
-                self._evaluate_alone()  # The run was told to end where it had already stopped.
-            last = self.evaluations[-1]
-            best = max(self.evaluations, key=lambda e: e["score"])
-            result |= {
-                "envs": list(self.config.envs),
-                "init": self.config.init,
-                "seed": self.config.seed,
-                "processes": discoverer.group.size,
-                "skipped": discoverer.skipped,
-                "fresh_agents_return": last["score"],
-                "best_fresh_agents_return": best["score"],
-                "best_meta_step": best["meta_step"],
-            }
-            result |= self._more_results()
-            write_json(self.folder / RESULT_FILE, result)
-            self._draw(self.folder / CURVE_FILE)
+        if not self.evaluations or self.evaluations[-1]["meta_step"] != discoverer.step:
+            self._evaluate_alone()  # The run was told to end where it had already stopped.
+        last = self.evaluations[-1]
+        best = max(self.evaluations, key=lambda e: e["score"])
+        result = {
+            "meta_steps": discoverer.step,
+            "folder": str(self.folder),
+            "envs": list(self.config.envs),
+            "init": self.config.init,
+            "seed": self.config.seed,
+            "processes": discoverer.group.size,
+            "skipped": discoverer.skipped,
+            "fresh_agents_return": last["score"],
+            "best_fresh_agents_return": best["score"],
+            "best_meta_step": best["meta_step"],
+        }
+        result |= self._more_results()
+        write_json(self.folder / RESULT_FILE, result)
+        self._draw(self.folder / CURVE_FILE)
         return result
 
     def _more_results(self) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from discorl.discovery.discoverer import Discoverer, MetaStepReport
-from discorl.discovery.distributed import Group
 from discorl.discovery.evaluation import RuleEvaluation
 from discorl.discovery.member import SeatMaker
 from discorl.discovery.run import (
@@ -34,6 +33,7 @@ from discorl.distillation.plots import TEACHER_EVALUATION, plot_distillation, re
 from discorl.distillation.student import cut_student, student_config
 from discorl.errors import DiscorlError
 from discorl.files import write_json
+from discorl.group import Group
 from discorl.library.catalogue import load_rule, parameter_count, require_discovered, save_rule
 from discorl.rules.disco import DiscoRule
 from discorl.runs.checkpoint import Checkpoint

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from discorl.envs.base import Environment
+from discorl.group import Group
 from discorl.observations import (
     ArraySpec,
     Observation,
@@ -56,20 +57,27 @@ class RunningMoments:
         state = unflatten(self._state, state) if self._state else state
         self._state = {name: tensor.clone() for name, tensor in state.items()}
 
+    def share(self) -> None:
+        """Hear what other processes have seen: here there are none."""
+
     def _update(self, name: str, batch: Tensor) -> None:
-        count, mean, squares = self._moments(name, batch)
-        center, total = batch.mean(0), count + len(batch)
+        center = batch.mean(0)
+        self._merge(name, len(batch), center, (batch - center).square().sum(0))
+
+    def _merge(self, name: str, number: Tensor | int, center: Tensor, within: Tensor) -> None:
+        """Take in the count, mean and squares of others."""
+        count, mean, squares = self._moments(name, center)
+        total = count + number
         shift = center - mean
-        within = (batch - center).square().sum(0)
-        between = shift.square() * (count * len(batch) / total)
+        between = shift.square() * (count * number / total)
         self._state[f"{name}/count"] = total
-        self._state[f"{name}/mean"] = mean + shift * (len(batch) / total)
+        self._state[f"{name}/mean"] = mean + shift * (number / total)
         self._state[f"{name}/squares"] = squares + within + between
 
     def _moments(self, name: str, leaf: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Count, mean and squares on the leaf's device; zeros if nothing was seen yet."""
         if f"{name}/count" not in self._state:
-            zeros = torch.zeros(leaf.shape[1:], dtype=torch.float64, device=leaf.device)
+            zeros = torch.zeros(leaf.shape, dtype=torch.float64, device=leaf.device)
             return zeros.new_zeros(()), zeros, zeros
         parts = (self._state[f"{name}/{part}"] for part in ("count", "mean", "squares"))
         count, mean, squares = (part.to(leaf.device) for part in parts)
@@ -78,11 +86,49 @@ class RunningMoments:
     def _normalize(self, name: str, leaf: Tensor) -> Tensor:
         if not leaf.is_floating_point():
             return leaf
-        count, mean, squares = self._moments(name, leaf)
+        count, mean, squares = self._moments(name, leaf[0])
         # Before anything is seen, the variance counts as one.
         variance = torch.where(count > 0, squares / count.clamp(min=1), 1.0)
         scaled = (leaf.double() - mean) / (variance + _EPSILON).sqrt()
         return scaled.clamp(-_LARGEST, _LARGEST).float()
+
+
+class SharedMoments(RunningMoments):
+    """Of what all processes of a group have seen. Each takes in its own at once, and what the
+    others have seen when all call `share`."""
+
+    def __init__(self, group: Group) -> None:
+        super().__init__()
+        self._group = group
+        self._common: dict[str, Tensor] = {}
+        """The state when it was shared last."""
+        self._news = RunningMoments()
+        """What this process has seen since then."""
+
+    def update(self, observation: Observation) -> None:
+        """See `RunningMoments.update`."""
+        super().update(observation)
+        self._news.update(observation)
+
+    def share(self) -> None:
+        """See `RunningMoments.share`."""
+        news = self._news.state_dict()
+        every = self._group.exchange({name: tensor.cpu() for name, tensor in news.items()})
+        self._state = dict(self._common)
+        for part in every:
+            for name in sorted({name.rpartition("/")[0] for name in part}):
+                device = news[f"{name}/mean"].device
+                own = (part[f"{name}/{key}"].to(device) for key in ("count", "mean", "squares"))
+                self._merge(name, *own)
+        self._settle()
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """See `RunningMoments.load_state_dict`: all processes load the same."""
+        super().load_state_dict(state)
+        self._settle()
+
+    def _settle(self) -> None:
+        self._common, self._news = dict(self._state), RunningMoments()
 
 
 class NormalizedEnvironment:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from discorl.agents.base import Agent
 from discorl.agents.config import NetworkConfig
 from discorl.envs.base import EnvironmentConfig
 from discorl.errors import DiscorlError
+from discorl.group import SOLO, Group
 from discorl.learner import Learner
 from discorl.optim import ClippedAdam, Schedule
 from discorl.rules.base import UpdateRule
@@ -94,6 +95,31 @@ class ExperienceConfig(FlatView):
         """How many trajectories of a batch are new, and how many replayed."""
         return self.replay.shares(self.num_envs)
 
+    def share(self, group: Group) -> ExperienceConfig:
+        """One process's part of it, if several share it equally; DiscorlError if they cannot."""
+        if group.size == 1:
+            return self
+        num_envs = group.share("--num-envs", self.num_envs)
+        (fresh, replayed), replay = self.shares, self.replay
+        if fresh % group.size or replayed % group.size:
+            raise DiscorlError(
+                f"--batch-size: an update takes {fresh} new and {replayed} replayed trajectories, "
+                f"which {group.size} processes cannot share equally; both must be multiples of "
+                f"{group.size}"
+            )
+        batch, capacity = replay.batch_size, replay.replay_capacity
+        return replace(
+            self,
+            num_envs=num_envs,
+            replay=replace(
+                replay,
+                batch_size=None if batch is None else batch // group.size,
+                replay_capacity=group.share("--replay-capacity", capacity)
+                if replayed
+                else capacity,
+            ),
+        )
+
     @property
     def first_update(self) -> int:
         """The first training step with an update: replay must hold its share of a batch."""
@@ -154,7 +180,13 @@ class LearningConfig:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def learner(self, agent: Agent, rule: UpdateRule, updates: int | None = None) -> Learner:
+    def learner(
+        self,
+        agent: Agent,
+        rule: UpdateRule,
+        updates: int | None = None,
+        group: Group = SOLO,
+    ) -> Learner:
         """A learner with these settings, for a life of `updates` updates if that is known."""
         falls = self.learning_rate_schedule != "constant"
         if falls and updates is None:
@@ -170,7 +202,7 @@ class LearningConfig:
             self.warmup_updates,
         )
         optimiser = ClippedAdam(schedule, max_step=self.max_step, weight_decay=self.weight_decay)
-        return Learner(agent, rule, optimiser, self.learn_first_steps)
+        return Learner(agent, rule, optimiser, self.learn_first_steps, group=group)
 
 
 @dataclass(frozen=True)
@@ -182,3 +214,7 @@ class LifeConfig(FlatView):
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
     learning: LearningConfig = field(default_factory=LearningConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
+
+    def share(self, group: Group) -> LifeConfig:
+        """One process's part of it; see `ExperienceConfig.share`."""
+        return replace(self, experience=self.experience.share(group))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from discorl.group import Group
 from discorl.life.acting import Acted
 
 RECENT_EPISODES = 100
@@ -48,12 +50,16 @@ class LearningCurve:
 
 
 class EpisodeLog:
-    """Adds up rewards across rollout boundaries, counts episodes and keeps the newest."""
+    """Adds up rewards across rollout boundaries, counts episodes and keeps the newest.
 
-    def __init__(self, num_envs: int) -> None:
+    Args:
+      newest: how many are kept; None keeps all.
+    """
+
+    def __init__(self, num_envs: int, newest: int | None = RECENT_EPISODES) -> None:
         self.count = 0
         """Episodes that ended so far."""
-        self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
+        self.recent: deque[Episode] = deque(maxlen=newest)
         self._num_envs = num_envs
         self.begin()
 
@@ -114,3 +120,27 @@ class EpisodeLog:
         self.recent.clear()
         self.recent.extend(Episode(float(total), int(length)) for total, length in pairs)
         self.count = int(state["count"])
+
+    def inherit(self, states: Sequence[dict[str, Tensor]], group: Group) -> None:
+        """Go on from the logs of another number of processes: their finished episodes are dealt
+        out, and the leading process counts them."""
+        finished = [
+            Episode(float(total), int(length))
+            for state in states
+            for total, length in zip(state["recent_returns"], state["recent_lengths"], strict=True)
+        ]
+        self.recent.clear()
+        self.recent.extend(finished[group.rank :: group.size])
+        self.count = sum(int(state["count"]) for state in states) if group.leads else 0
+        self.begin()
+
+    @classmethod
+    def of_all(cls, own: EpisodeLog, group: Group) -> EpisodeLog:
+        """The finished episodes of all processes, which must all ask for it."""
+        if group.size == 1:
+            return own
+        log = cls(num_envs=0, newest=None)
+        for count, recent in group.exchange((own.count, list(own.recent))):
+            log.count += count
+            log.recent.extend(recent)
+        return log

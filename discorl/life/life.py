@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -15,20 +16,21 @@ from discorl.agents.given import agent_from_module
 from discorl.agents.network import Network
 from discorl.envs.base import Environment
 from discorl.envs.sources import EnvironmentSource
-from discorl.envs.wrappers import NormalizedEnvironment, RunningMoments
+from discorl.envs.wrappers import NormalizedEnvironment, RunningMoments, SharedMoments
 from discorl.errors import DiscorlError
+from discorl.group import SOLO, Group
 from discorl.layers import Params
 from discorl.learner import LearnerState
 from discorl.life.acting import Acted, act
 from discorl.life.config import LifeConfig
-from discorl.life.episodes import EpisodeLog
+from discorl.life.episodes import RECENT_EPISODES, EpisodeLog
 from discorl.life.mind import Mind
 from discorl.life.playing import AgentPolicy, Evaluation, Watch, evaluate_policy
 from discorl.life.rewards import RewardScaler
 from discorl.replay import ReplaySpec
 from discorl.rollout import Memory, Rollout
 from discorl.rules.base import Metrics, UpdateRule
-from discorl.tree import unflatten
+from discorl.tree import split_groups, unflatten
 
 PHASES = ("environment", "acting", "replay", "learning")
 """What a life's time is spent on."""
@@ -50,6 +52,7 @@ class Life:
       updates: how many it will live for, if known; schedules need it.
       network: a module that learns in place of the network that the configuration describes.
       compiled: learn by a compiled step.
+      group: processes in which parts of this life are lived; `config` is this one's part.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Life:
         updates: int | None = None,
         network: nn.Module | None = None,
         compiled: bool = False,
+        group: Group = SOLO,
     ) -> None:
         if rule.needs_advantages:
             raise DiscorlError(
@@ -74,13 +78,16 @@ class Life:
         self.own_network = network is not None
         self.device = generator.device
         self.dtype = dtype
-        self._moments = RunningMoments() if config.environment.normalize_observations else None
+        self.group = group
+        self._moments = self._no_moments() if config.environment.normalize_observations else None
         self.memory: Memory | None
-        self.episodes = EpisodeLog(config.experience.num_envs)
+        recent = -(-RECENT_EPISODES // group.size)
+        self.episodes = EpisodeLog(config.experience.num_envs, recent)
         self.seconds = dict.fromkeys(PHASES, 0.0)
         self.env = self._make_env(config.experience.num_envs)
         try:
-            learner = config.learning.learner(self._make_agent(rule, network), rule, updates)
+            agent = self._make_agent(rule, network)
+            learner = config.learning.learner(agent, rule, updates, group)
             self.mind = Mind(
                 learner,
                 learner.init(generator, dtype),
@@ -141,6 +148,8 @@ class Life:
             raise BadRewardError(
                 f"environment '{self.source.name}' gave a reward that is not finite"
             )
+        if self._moments is not None:
+            self._moments.share()
         self.episodes.update(acted)
         self.time_step, self.memory = acted.step, acted.memory
         rollout = self._shape_rewards(acted).to(self.dtype)
@@ -229,6 +238,24 @@ class Life:
         last = self.time_step.observation if has_last else None
         self.time_step = unflatten(replace(self.time_step, last=last), groups["time_step"])
 
+    def inherit(self, parts: Sequence[dict[str, dict[str, Tensor]]], seed: int) -> None:
+        """Go on from the groups of another number of processes. What they stored is dealt out, and
+        all copies of the environment begin new episodes.
+
+        Args:
+          seed: of all that is drawn from now on.
+        """
+        num_envs = self.config.experience.num_envs
+        self.mind.inherit(parts, num_envs)
+        self.episodes.inherit([part["episodes"] for part in parts], self.group)
+        if self._scaler is not None:
+            self._scaler.inherit(parts[0]["rewards"])
+        if self._moments is not None:
+            moments = split_groups(parts[0]["env"]).get("normalizer", {})
+            self._moments.load_state_dict(moments)
+        self.mind.generator.manual_seed(seed)
+        self.time_step, self.memory = self.env.reset(seed), self._no_memory()
+
     def close(self) -> None:
         """Free what the environment holds."""
         self.env.close()
@@ -244,7 +271,7 @@ class Life:
         num_envs = self.config.experience.num_envs
         self.memory = self._no_memory()
         scales = self.config.rewards.scales
-        self._scaler = RewardScaler(num_envs, self.device) if scales else None
+        self._scaler = RewardScaler(num_envs, self.device, self._no_moments()) if scales else None
         spec = ReplaySpec(
             self.env.observation_spec,
             self.env.num_actions,
@@ -253,6 +280,9 @@ class Life:
             memory={} if self.memory is None else {k: m.shape[1:] for k, m in self.memory.items()},
         )
         self.mind.make_room(spec, self.config.experience.rollout_length, num_envs)
+
+    def _no_moments(self) -> RunningMoments:
+        return RunningMoments() if self.group.size == 1 else SharedMoments(self.group)
 
     def _no_memory(self) -> Memory | None:
         num_envs = self.config.experience.num_envs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from discorl.learner import Learner, LearnerState
 from discorl.life.acting import burn_in
 from discorl.life.config import ReplayConfig
-from discorl.replay import Replay, ReplaySpec, concatenate, first_trajectories
+from discorl.replay import Replay, ReplaySpec, concatenate, deal_out, first_trajectories
 from discorl.rollout import Rollout
 from discorl.rules.base import Metrics
 from discorl.tree import unflatten
@@ -101,3 +101,21 @@ class Mind:
         if self.replay is not None:
             self.replay.load_state_dict(groups["replay"])
         self.generator.set_state(groups["generator"]["state"].cpu())
+
+    def inherit(self, parts: Sequence[dict[str, dict[str, Tensor]]], newest: int) -> None:
+        """Go on from the groups of another number of processes: what they stored is dealt out.
+
+        Args:
+          newest: trajectories in a rollout.
+        """
+        group, replay = self.learner.group, self.replay
+        self.state = unflatten(self.state, parts[0]["learner"])
+        if replay is None:
+            return
+        capacity = replay.capacity * group.size // len(parts)
+        old = []
+        for part in parts:
+            ring = Replay(capacity, replay.length, replay.spec, self.generator.device)
+            ring.load_state_dict(part["replay"])
+            old.append(ring)
+        deal_out(old, replay, group, newest)

@@ -19,8 +19,13 @@ class RewardScaler:
     changes its sign.
     """
 
-    def __init__(self, num_envs: int, device: torch.device | str = "cpu") -> None:
-        self._moments = RunningMoments()
+    def __init__(
+        self,
+        num_envs: int,
+        device: torch.device | str = "cpu",
+        moments: RunningMoments | None = None,
+    ) -> None:
+        self._moments = RunningMoments() if moments is None else moments
         self._returns = torch.zeros(num_envs, dtype=torch.float64, device=device)
 
     def observe(self, rewards: Tensor, ended: Tensor) -> None:
@@ -31,6 +36,7 @@ class RewardScaler:
             returns.append(self._returns)
             self._returns = self._returns.masked_fill(end, 0)
         self._moments.update({_ENTRY: torch.cat(returns)})
+        self._moments.share()
 
     def shrink(self, rewards: Tensor) -> Tensor:
         """Rewards divided by the deviation of returns where that is above one, else unchanged."""
@@ -47,6 +53,10 @@ class RewardScaler:
     def state_dict(self) -> dict[str, Tensor]:
         """The running returns, and their moments."""
         return {"returns": self._returns, **self._moments.state_dict()}
+
+    def inherit(self, state: dict[str, Tensor]) -> None:
+        """Know the deviation that another process's `state_dict` tells; no returns are running."""
+        self._moments.load_state_dict({k: v for k, v in state.items() if k != "returns"})
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Resume from what `state_dict` returned."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from discorl.agents.check import check_outputs, check_parameters, require_module, trainable
 from discorl.agents.module import SequenceModuleAgent, module_agent, original_module
 from discorl.errors import DiscorlError
+from discorl.group import SOLO, Group
 from discorl.learner import Learner, LearnerState
 from discorl.library.catalogue import DEFAULT_RULE, as_rule
 from discorl.life.config import ReplayConfig
@@ -44,6 +45,9 @@ class DiscoTrainer:
         not.
       weights_path: a rule's file, in place of `rule`.
       seed: of the draws from replay.
+      group: processes that train one module, each with a trainer of its own and rollouts of equal
+        length; `discorl.join_group` gives it. All begin with the leading one's module. They share
+        `batch_size` and `replay_capacity` equally.
     """
 
     def __init__(
@@ -59,12 +63,17 @@ class DiscoTrainer:
         learn_first_steps: bool = False,
         weights_path: str | Path | None = None,
         seed: int = 0,
+        group: Group = SOLO,
     ) -> None:
         _check_settings(lr, batch_size, replay_capacity, replay_ratio)
+        if batch_size is not None:
+            batch_size = group.share("batch_size", batch_size)
+            replay_capacity = group.share("replay_capacity", replay_capacity)
         self.agent = agent
         # A compiled module acts; its original learns, because there parameters can be swapped.
         self._module = original_module(require_module(agent))
         check_parameters(self._module, None if device is None else _canonical(device))
+        group.follow(self._module)
         example = next(iter(trainable(self._module).values()))
         self.device, self._dtype = example.device, example.dtype
         learner = Learner(
@@ -73,13 +82,14 @@ class DiscoTrainer:
             rule=_prepare_rule(weights_path or rule, self._dtype, self.device),
             optimiser=ClippedAdam(Schedule(lr)),
             learn_first_steps=learn_first_steps,
+            group=group,
         )
         replayed = 0.0 if batch_size is None else 1.0
         self._mind = Mind(
             learner,
             learner.init_from(self._current()),
             ReplayConfig(batch_size, replay_capacity, replayed, replay_ratio),
-            torch.Generator(self.device).manual_seed(seed),
+            torch.Generator(self.device).manual_seed(group.seed(seed)),
         )
         self.grad_steps = 0
         self.acting_steps = 0
@@ -123,7 +133,9 @@ class DiscoTrainer:
             self._mind.learner = replace(self.learner, agent=agent)
             for _ in range(self._mind.config.replay_ratio):
                 batch = self._mind.batch(rollout)
-                if batch is not None:
+                # One that has enough stored waits for those that do not.
+                (waits,) = self.learner.group.largest(int(batch is None))
+                if batch is not None and not waits:
                     metrics = self._update(batch)
         if autocast is not None:
             # It holds rounded parameters from before the update.

@@ -17,6 +17,7 @@ from discorl.values import (
     ValueReading,
     entropy,
     importance_weights,
+    update_together,
     value_loss_from_td,
     vtrace,
 )
@@ -134,13 +135,19 @@ class ActorCritic(HandWritten):
             outputs.logits[:-1], transitions.behaviour_logits, transitions.actions
         )
         discounts = self.discount * transitions.continues
-        decay = transitions.trace_decay(self.vtrace_lambda)
-        returns = vtrace(transitions.rewards, discounts, rho, values, values, decay)
+        traces = transitions.trace_decay(self.vtrace_lambda)
+        returns = vtrace(transitions.rewards, discounts, rho, values, values, traces)
         raw_advantage = advantage = transitions.without_gaps(returns.advantage)
         td = transitions.without_gaps(returns.td)
+        advantage_average, td_average = update_together(
+            (state.advantage, state.td),
+            (advantage, td),
+            self.moving_average_decay,
+            transitions.group,
+        )
         new_state = ActorCriticState(
-            advantage=state.advantage.update(advantage, self.moving_average_decay),
-            td=state.td.update(td, self.moving_average_decay),
+            advantage=advantage_average,
+            td=td_average,
             updates=None if state.updates is None else state.updates + 1,
         )
         if self.normalize_advantage:

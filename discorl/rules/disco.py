@@ -29,6 +29,7 @@ from discorl.values import (
     ValueReading,
     importance_weights,
     retrace,
+    update_together,
     value_loss_from_td,
 )
 from discorl.values.distributions import entropy_of, kl_of
@@ -199,8 +200,12 @@ class DiscoRule:
         values = (policy * q_values).sum(dim=-1)
         returns = self._returns(outputs, transitions, policy, q_values, target_q_values)
         decay = self.config.moving_average_decay
-        advantage_average = state.advantage.update(returns.advantage, decay)
-        td_average = state.td.update(returns.q_td, decay)
+        advantage_average, td_average = update_together(
+            (state.advantage, state.td),
+            (returns.advantage, returns.q_td),
+            decay,
+            transitions.group,
+        )
         normalized_advantage = advantage_average.normalize(returns.advantage)
         normalized_qv_advantage = advantage_average.normalize(returns.qv_advantage)
         meta_outputs, rnn = apply_meta_network(
@@ -225,6 +230,7 @@ class DiscoRule:
                 target_z=target_outputs.action["z"],
             ),
             state.rnn,
+            transitions.group,
         )
         targets = DiscoTargets(
             policy=meta_outputs.policy,

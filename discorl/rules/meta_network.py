@@ -16,6 +16,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from discorl.group import SOLO, Group
 from discorl.layers import Params, affine, initial_linear, linear, lstm_cell
 from discorl.settings import Count, Range, check_fields
 from discorl.values.distributions import lookup
@@ -193,9 +194,13 @@ class MetaRNNState:
 
 
 def apply_meta_network(
-    params: Params, inputs: MetaInputs, state: MetaRNNState
+    params: Params, inputs: MetaInputs, state: MetaRNNState, group: Group = SOLO
 ) -> tuple[MetaOutputs, MetaRNNState]:
-    """Targets for T transitions, gated by the memory *before* them, and the new memory."""
+    """Targets for T transitions, gated by the memory *before* them, and the new memory.
+
+    Args:
+      group: the processes that each have a part of the batch: the memory is of all of it.
+    """
     y, meta_y = _embed_predictions(params, "y_net", inputs.y)
     target_y, meta_target_y = _embed_predictions(params, "y_net", inputs.target_y)
     z, meta_z = _embed_predictions(params, "z_net", inputs.z)
@@ -225,7 +230,7 @@ def apply_meta_network(
         ],
         dim=-1,
     )
-    return outputs, _step_meta_rnn(params, meta_x, state)
+    return outputs, _step_meta_rnn(params, meta_x, state, group)
 
 
 def _embed_predictions(params: Params, net: str, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -346,9 +351,10 @@ def _policy_target(params: Params, x: Tensor, actions: Tensor) -> Tensor:
     return linear(params, "policy_target.out", block).squeeze(-1)
 
 
-def _step_meta_rnn(params: Params, x: Tensor, state: MetaRNNState) -> MetaRNNState:
+def _step_meta_rnn(params: Params, x: Tensor, state: MetaRNNState, group: Group) -> MetaRNNState:
     """One LSTM step on the mean embedding of all steps [T, B, I]."""
-    mean = linear(params, "meta.input", x.mean(dim=(0, 1)))
+    (pooled,) = group.means([x.mean(dim=(0, 1))], [x.shape[0] * x.shape[1]])
+    mean = linear(params, "meta.input", pooled)
     gates = linear(params, "meta.lstm", torch.cat([mean, state.hidden]))
     hidden, cell = lstm_cell(gates, state.cell)
     return MetaRNNState(hidden, cell)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from discorl.errors import DiscorlError
-from discorl.settings import Count, Natural, check_fields
+from discorl.processes import TIMEOUT, local_device
+from discorl.settings import Count, Natural, Positive, check_fields
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class RunConfig:
     """How many of the newest checkpoints are kept."""
     wandb: bool = False
     """Log to Weights & Biases too."""
+    process_timeout: Positive = TIMEOUT
+    """Seconds that the processes of a run wait for one another before they give up."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -37,9 +40,9 @@ class RunConfig:
         if self.device == "auto":
             found = torch.accelerator.is_available()
             accelerator = torch.accelerator.current_accelerator() if found else None
-            return accelerator or torch.device("cpu")
+            return local_device(accelerator or torch.device("cpu"))
         try:
-            device = torch.device(self.device)
+            device = local_device(torch.device(self.device))
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:
             raise DiscorlError(f"--device {self.device} cannot be used here: {error}") from error

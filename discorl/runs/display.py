@@ -13,6 +13,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from discorl.processes import follows
 from discorl.runs.session import Interrupted, Observer, Progress
 
 _SECONDS_BETWEEN_LINES = 5.0
@@ -39,7 +40,7 @@ def shown_in_python(progress: bool | None, shown: dict[str, str]) -> Observer:
     console = Console(stderr=True)
     if progress is None:
         progress = console.is_terminal or console.is_jupyter
-    return make_display(console, shown) if progress else Observer()
+    return make_display(console, shown) if progress and not follows() else Observer()
 
 
 def watch(
@@ -47,12 +48,15 @@ def watch(
     work: Callable[[Observer], dict[str, Any]],
     console: Console,
 ) -> tuple[int, dict[str, Any]]:
-    """Show a run while it works; returns its exit code, and its result if it finished."""
+    """Show a run while it works, unless another process does; returns its exit code, and its
+    result if it finished."""
+    quiet = follows()
     try:
-        with make_display(console, shown) as display:
+        with Observer() if quiet else make_display(console, shown) as display:
             return 0, work(display)
     except Interrupted as stop:
-        console.print(f"{stop}. Resume with: discorl resume {stop.folder}", soft_wrap=True)
+        if not quiet:
+            console.print(f"{stop}. Resume with: discorl resume {stop.folder}", soft_wrap=True)
         return stop.exit_code, {}
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
+
+from discorl.group import Group
+from discorl.processes import group_size
+
+_SECONDS_BETWEEN_BEATS = 1.0
 
 
 class Interrupted(Exception):
@@ -70,13 +76,55 @@ class Observer:
         """Something takes a while, or has a result."""
 
 
+class Turn:
+    """The leading process works while the others wait; a signal to any of them reaches all.
+
+    Args:
+      stop: signals to this process, as `stop_signals` collects them.
+    """
+
+    def __init__(self, group: Group, stop: list[int]) -> None:
+        self._group, self._stop = group, stop
+        self._last = time.monotonic()
+        self.signum = 0
+        """The signal that a process got; 0 if none did. The same in all of them after `end`."""
+
+    def beat(self) -> bool:
+        """For whoever works, often: whether a signal asks for an end. Waiting processes hear that
+        the work goes on, however long it takes."""
+        if self._group.size == 1:
+            self.signum = self._own()
+        elif time.monotonic() - self._last >= _SECONDS_BETWEEN_BEATS:
+            self._meet(working=True)
+            self._last = time.monotonic()
+        return self.signum > 0
+
+    def end(self) -> None:
+        """All call this: the leading process when its work is done, the others to wait for that."""
+        if self._group.size > 1:
+            while self._meet(working=False):
+                pass
+
+    def _meet(self, working: bool) -> bool:
+        goes_on, signum = self._group.largest(int(working), self._own())
+        self.signum = self.signum or signum
+        return goes_on > 0
+
+    def _own(self) -> int:
+        return self._stop[0] if self._stop else 0
+
+
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Collect Ctrl-C and SIGTERM instead of dying; a second Ctrl-C ends at once."""
+    """Collect Ctrl-C and SIGTERM instead of dying; a second Ctrl-C ends at once.
+
+    Not in a group of processes: there one Ctrl-C comes twice, from the terminal and from whoever
+    started them.
+    """
     received: list[int] = []
 
     def note(signum: int, _frame: FrameType | None) -> None:
-        if received and signum == signal.SIGINT:
+        if received and signum == signal.SIGINT and group_size() == 1:
             raise KeyboardInterrupt
         received.append(signum)
 

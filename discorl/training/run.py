@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,12 @@ from discorl.envs.human_scores import human_normalized
 from discorl.envs.sources import EnvironmentSource
 from discorl.errors import DiscorlError
 from discorl.files import write_json
+from discorl.group import SOLO, Group
 from discorl.library.catalogue import load_rule, parameter_count, save_rule
+from discorl.life.episodes import EpisodeLog
 from discorl.life.life import PHASES
 from discorl.life.playing import Evaluation, EvaluationStopped
+from discorl.processes import join_group
 from discorl.rules.base import Metrics, UpdateRule
 from discorl.runs.checkpoint import Checkpoint, load_latest, save_checkpoint
 from discorl.runs.folder import (
@@ -34,6 +37,7 @@ from discorl.runs.folder import (
     RESULT_FILE,
     RULE_FILE,
     VIDEOS,
+    check_new,
     discard,
     new_folder,
     read_settings,
@@ -47,6 +51,7 @@ from discorl.runs.session import (
     Interrupted,
     Observer,
     Progress,
+    Turn,
     seen_enough,
     stop_signals,
 )
@@ -79,8 +84,14 @@ def start_run(
     callbacks: Sequence[Callback] = (),
     given: Given | None = None,
 ) -> dict[str, Any]:
-    """Train from scratch in a new folder and return what `result.json` holds."""
-    with new_run(config, folder, observer, callbacks, given) as run:
+    """Train from scratch in a new folder and return what `result.json` holds.
+
+    In a group of processes only the leading one writes, calls back and returns a result.
+    """
+    with (
+        join_group(config.run.torch_device, config.run.process_timeout) as group,
+        new_run(config, folder, observer, callbacks, given, group) as run,
+    ):
         return run.run()
 
 
@@ -91,22 +102,26 @@ def new_run(
     observer: Observer | None = None,
     callbacks: Sequence[Callback] = (),
     given: Given | None = None,
+    group: Group = SOLO,
 ) -> Iterator[TrainingRun]:
     """A run that has not begun, in a new folder that is its own as long as it is entered."""
     given = given or Given()
-    with new_folder(folder):
+    check_new(folder)
+    group.wait()  # Nobody may find the folder that the leading process now makes.
+    with new_folder(folder) if group.leads else nullcontext():
         rule = given.rule or load_rule(config.rule)
-        with closing(Trainer(config, rule, given.source, given.network)) as trainer:
-            write_json(folder / AGENT_FILE, blueprint_of(trainer.life).to_json())
-            if parameter_count(rule):
-                save_rule(rule, folder / RULE_FILE)
-            # Last, because it says that all else is there.
-            write_json(folder / CONFIG_FILE, config.to_json())
+        with closing(Trainer(config, rule, given.source, given.network, group)) as trainer:
+            if group.leads:
+                write_json(folder / AGENT_FILE, blueprint_of(trainer.life).to_json())
+                if parameter_count(rule):
+                    save_rule(rule, folder / RULE_FILE)
+                # Last, because it says that all else is there.
+                write_json(folder / CONFIG_FILE, config.to_json())
             try:
                 yield TrainingRun(trainer, folder, observer or Observer(), callbacks)
             except DiscorlError:
-                if not trainer.step:  # There is nothing to resume, and the name may be used again.
-                    discard(folder)
+                if not trainer.step and group.leads:
+                    discard(folder)  # There is nothing to resume; the name may be used again.
                 raise
 
 
@@ -117,20 +132,26 @@ def resume_run(
     callbacks: Sequence[Callback] = (),
     given: Given | None = None,
 ) -> dict[str, Any]:
-    """Resume a run from its newest intact checkpoint, or from its start if it has none.
+    """Resume a run from its newest intact checkpoint, or from its start if it has none; on any
+    number of processes, exactly if it is the number that made the checkpoint.
 
     Args:
       steps: a new number of steps, to train longer than first planned.
     """
     folder = Path(folder)
     config = read_config(folder)
-    with writing_to(folder):
+    with (
+        join_group(config.run.torch_device, config.run.process_timeout) as group,
+        writing_to(folder) if group.leads else nullcontext(),
+    ):
         changed = config if steps is None else change(config, {"steps": steps})
-        with closing(load_trainer(folder, changed, given)) as trainer:
+        with closing(load_trainer(folder, changed, given, group=group)) as trainer:
+            group.wait()  # All have read what is now written.
             if changed != config:
                 _check_extension(config, changed, trainer.step)
+            if group.leads and changed != config:
                 write_json(folder / CONFIG_FILE, changed.to_json())
-            if not (folder / AGENT_FILE).exists():  # A run of version 0.1.
+            if group.leads and not (folder / AGENT_FILE).exists():  # A run of version 0.1.
                 write_json(folder / AGENT_FILE, blueprint_of(trainer.life).to_json())
             return TrainingRun(trainer, folder, observer or Observer(), callbacks).run()
 
@@ -148,12 +169,13 @@ def load_trainer(
     config: TrainConfig | None = None,
     given: Given | None = None,
     checkpoint: Checkpoint | None = None,
+    group: Group = SOLO,
 ) -> Trainer:
     """The trainer of a run folder as a checkpoint left it, by default its newest intact one; as it
     began if there is none."""
     config, given = config or read_config(folder), given or Given()
     rule = given.rule or _run_rule(folder, config)
-    trainer = Trainer(config, rule, given.source, given.network)
+    trainer = Trainer(config, rule, given.source, given.network, group)
     try:
         checkpoint = checkpoint or load_latest(folder / CHECKPOINTS)
         if checkpoint is not None:
@@ -177,19 +199,26 @@ def _run_rule(folder: Path, config: TrainConfig) -> UpdateRule:
 
 
 class TrainingRun:
-    """The loop, and what it writes."""
+    """The loop, and what it writes. Of several processes, only the leading one writes."""
 
     def __init__(
         self, trainer: Trainer, folder: Path, observer: Observer, callbacks: Sequence[Callback]
     ) -> None:
-        self.trainer, self.folder, self.observer = trainer, folder, observer
+        self.trainer, self.folder, self.group = trainer, folder, trainer.group
+        self.observer = observer if self.group.leads else Observer()
         self.callbacks = callbacks
         self.config = trainer.config
         self.stop: list[int] = []
+        self._signum = 0
+        """The signal that a process got by the end of the last step; 0 if none did."""
         self.latest: dict[str, float] = {}
         """The newest record."""
         wandb = self.config.run.wandb
-        self.writer = MetricsWriter(folder, trainer.step, wandb, self.config.to_json())
+        self.writer = (
+            MetricsWriter(folder, trainer.step, wandb, self.config.to_json())
+            if self.group.leads
+            else None
+        )
         self._mark = self._now()
 
     def run(self) -> dict[str, Any]:
@@ -202,6 +231,11 @@ class TrainingRun:
                 self._loop()
                 return self.finish()
         finally:
+            self.close()
+
+    def close(self) -> None:
+        """Flush the metrics."""
+        if self.writer is not None:
             self.writer.close()
 
     def _loop(self) -> None:
@@ -219,14 +253,15 @@ class TrainingRun:
             self.trainer.unlogged.append((step, metrics))
         enough = self.is_due(step) and self._log()
         last = step == self.config.steps
-        if step % run.checkpoint_every == 0 or last or self.stop or enough:
+        (self._signum,) = self.group.largest(self.stop[0] if self.stop else 0)
+        if step % run.checkpoint_every == 0 or last or self._signum or enough:
             self.save()
         return enough
 
     def heed_signals(self) -> None:
         """Raise Interrupted if a signal asked for it; what there is has been saved."""
-        if self.stop:
-            raise Interrupted(self.stop[0], self.folder, self.trainer.step)
+        if self._signum:
+            raise Interrupted(self._signum, self.folder, self.trainer.step)
 
     def is_due(self, step: int) -> bool:
         """Whether a record is to be written after this step."""
@@ -238,12 +273,13 @@ class TrainingRun:
         return every > 0 and step % every == 0
 
     def _train_step(self) -> Metrics | None:
-        """One step; if the environment fails in it, the agent before it is saved."""
+        """One step; if the environment fails in it, the agent before it is saved. But not where
+        other processes are in the middle of the step."""
         trainer = self.trainer
         try:
             return trainer.train_step()
         except DiscorlError as error:
-            if not trainer.step:
+            if not trainer.step or self.group.size > 1:
                 raise
             self.save()
             raise DiscorlError(
@@ -254,9 +290,8 @@ class TrainingRun:
     def _log(self) -> bool:
         """Write a record and tell everybody; whether somebody has seen enough."""
         trainer, step = self.trainer, self.trainer.step
-        evaluations = {}
-        if self._evaluates(step):
-            evaluations = {name: self._evaluate(name) for name in ("greedy", "sampled")}
+        evaluations = self._evaluate() if self._evaluates(step) else {}
+        if evaluations:
             self._keep_best(evaluations["sampled"])
             self._record()
         means = mean_metrics(trainer.unlogged)
@@ -264,7 +299,13 @@ class TrainingRun:
         record = {metric_name(name): value for name, value in means.items()}
         record |= _episode_record(trainer) | self._speed()
         record |= {f"eval/return_{name}": e.mean_return for name, e in evaluations.items()}
-        self.writer.write(step, record)
+        enough = self.writer is not None and self._tell(self.writer, record)
+        return self.group.largest(int(enough))[0] > 0
+
+    def _tell(self, writer: MetricsWriter, record: dict[str, float]) -> bool:
+        """Write a record and tell everybody; whether somebody here has seen enough."""
+        trainer, step = self.trainer, self.trainer.step
+        writer.write(step, record)
         self.latest = record
         progress = Progress(
             step, self.config.steps, record, self.folder, lambda: _agent_of(trainer)
@@ -274,18 +315,25 @@ class TrainingRun:
         reached = goal is not None and record.get(EPISODE_RETURN, -math.inf) >= goal
         return seen_enough(self.callbacks, progress) or reached
 
-    def _evaluate(self, what: str) -> Evaluation:
-        """Play, and show progress; a signal ends it, and the run can be resumed."""
+    def _evaluate(self) -> dict[str, Evaluation]:
+        """Greedily and sampled, by the leading process; empty in the others. A signal ends it, and
+        the run can be resumed."""
+        turn, evaluations = Turn(self.group, self.stop), {}
+        if self.group.leads:
+            with suppress(EvaluationStopped):
+                evaluations = {name: self._play(name, turn) for name in ("greedy", "sampled")}
+        turn.end()
+        if turn.signum:
+            self.save()
+            raise Interrupted(turn.signum, self.folder, self.trainer.step)
+        return evaluations
 
+    def _play(self, what: str, turn: Turn) -> Evaluation:
         def watch(done: int, total: int) -> bool:
             self.observer.evaluating(f"evaluating, {what}", done, total)
-            return bool(self.stop)
+            return turn.beat()
 
-        try:
-            return self.trainer.evaluate(what == "greedy", watch=watch)
-        except EvaluationStopped:
-            self.save()
-            raise Interrupted(self.stop[0], self.folder, self.trainer.step) from None
+        return self.trainer.evaluate(what == "greedy", watch=watch)
 
     def _record(self) -> None:
         """Film an episode of the agent as it is now, if the run is to; failing that, go on."""
@@ -309,7 +357,7 @@ class TrainingRun:
             self.observer.message(f"warning: no video at step {trainer.step}: {error}")
             return
         self.observer.evaluating("recording", 1, 1)
-        if not self.stop:
+        if not self.stop and self.writer is not None:
             video.save(self.folder / VIDEOS / f"step_{trainer.step:08d}.gif")
             self.writer.write_video(trainer.step, "eval/episode", video.gif, *video.shape)
 
@@ -325,8 +373,11 @@ class TrainingRun:
     def save(self) -> None:
         """Write a checkpoint."""
         mean_metrics(self.trainer.unlogged)  # What is not finite must not be saved.
-        checkpoints, keep = self.folder / CHECKPOINTS, self.config.run.keep_checkpoints
-        save_checkpoint(checkpoints, self.trainer.checkpoint(), keep)
+        checkpoint = self.trainer.checkpoint()
+        if checkpoint is not None:
+            keep = self.config.run.keep_checkpoints
+            save_checkpoint(self.folder / CHECKPOINTS, checkpoint, keep)
+        self.group.wait()
 
     def _now(self) -> tuple[float, int, int]:
         return time.perf_counter(), self.trainer.step, self.trainer.env_steps
@@ -343,9 +394,18 @@ class TrainingRun:
         }
 
     def finish(self) -> dict[str, Any]:
-        """The last evaluation, the result and the curve."""
+        """The last evaluation, the result and the curve; an empty result where others lead."""
+        evaluations, episodes = (
+            self._evaluate(),
+            EpisodeLog.of_all(self.trainer.life.episodes, self.group),
+        )
+        result = self._conclude(evaluations, episodes.count) if evaluations else {}
+        self.group.wait()
+        return result
+
+    def _conclude(self, evaluations: dict[str, Evaluation], episodes: int) -> dict[str, Any]:
         trainer, config, folder = self.trainer, self.config, self.folder
-        greedy, sampled = self._evaluate("greedy"), self._evaluate("sampled")
+        greedy, sampled = evaluations["greedy"], evaluations["sampled"]
         if config.run.eval_every:
             self._keep_best(sampled)
         if not self._evaluates(trainer.step):
@@ -361,7 +421,8 @@ class TrainingRun:
             "steps": trainer.step,
             "updates": trainer.updates,
             "env_steps": trainer.env_steps,
-            "episodes": trainer.life.episodes.count,
+            "episodes": episodes,
+            **({"processes": self.group.size} if self.group.size > 1 else {}),
             "episode_return": last.get(EPISODE_RETURN),
             "eval_return_greedy": greedy.mean_return,
             "eval_return_sampled": sampled.mean_return,
@@ -407,7 +468,7 @@ def _agent_of(trainer: Trainer) -> TrainedAgent:
 
 
 def _episode_record(trainer: Trainer) -> dict[str, float]:
-    episodes = trainer.life.episodes
+    episodes = EpisodeLog.of_all(trainer.life.episodes, trainer.group)
     record: dict[str, float] = {
         "charts/env_steps": trainer.env_steps,
         "charts/episodes": episodes.count,
@@ -435,10 +496,16 @@ def run_notes(trainer: Trainer) -> list[str]:
     """What a person should know before the work begins."""
     life = trainer.life
     parameters = sum(p.numel() for p in life.state.params.values())
+    processes = trainer.group.size
     notes = [
-        f"{life.env.num_envs} x {trainer.config.env}, {life.env.num_actions} actions; "
-        f"network of {parameters:,} parameters"
+        f"{trainer.config.life.experience.num_envs} x {trainer.config.env}, "
+        f"{life.env.num_actions} actions; network of {parameters:,} parameters"
     ]
+    if processes > 1:
+        notes.append(
+            f"{processes} processes with {life.env.num_envs} of these each, and the same part of "
+            "replay and batch"
+        )
     if (replay := life.mind.replay) is not None:
         notes.append(
             f"replay of {replay.capacity} trajectories takes {replay.memory() / 2**20:.1f} MiB "
@@ -446,6 +513,11 @@ def run_notes(trainer: Trainer) -> list[str]:
         )
     if trainer.step:
         notes.append(f"resuming from step {trainer.step}")
+    if trainer.resumed_from != processes:
+        notes.append(
+            f"processes: {processes}, before {trainer.resumed_from}. What was stored is dealt out "
+            "anew, and the environments begin new episodes"
+        )
     first = trainer.config.life.experience.first_update
     if trainer.config.steps < first:
         notes.append(

@@ -11,6 +11,7 @@ from typing import Any
 from discorl.errors import DiscorlError
 from discorl.life.life import BadRewardError
 from discorl.life.together import act_together, learn_together
+from discorl.processes import group_size
 from discorl.rollout import Rollout
 from discorl.rules.base import Metrics
 from discorl.runs.session import Interrupted, Observer, Progress, stop_signals
@@ -33,6 +34,8 @@ def start_runs(
     if config.compile or config.overlap:
         word = "--compile" if config.compile else "--overlap"
         raise DiscorlError(f"--stacked: not with {word}; drop one of them")
+    if group_size() > 1:
+        raise DiscorlError("--stacked: not in several processes; drop it")
     observer = observer or Observer()
     with ExitStack() as opened:
         runs = [
@@ -42,7 +45,7 @@ def start_runs(
             for seed in seeds
         ]
         for run in runs:
-            opened.callback(run.writer.close)
+            opened.callback(run.close)
         title = f"{config.rule} on {config.env}, {len(runs)} seeds -> {folder}"
         observer.start(title, config.steps, run_notes(runs[0].trainer))
         return _Seeds(runs, observer).run()

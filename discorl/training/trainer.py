@@ -7,21 +7,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from discorl.agents.base import Agent
 from discorl.envs.sources import EnvironmentSource, find_environment
 from discorl.errors import DiscorlError
+from discorl.group import SOLO, Group
 from discorl.life.life import BadRewardError, Life, upgraded
 from discorl.life.playing import Evaluation, Watch
 from discorl.rollout import Rollout
 from discorl.rules.base import Metrics, UpdateRule
 from discorl.runs.checkpoint import Checkpoint
 from discorl.training.config import TrainConfig
-from discorl.tree import flatten, split_groups
+from discorl.training.parts import join_parts, split_parts
+from discorl.tree import flatten
 
 EVALUATION_SEED = 1_000_003
 ACTING_SEED = 2_000_003
+_STEP_SEED = 5_000_011
 
 
 @dataclass
@@ -52,6 +55,7 @@ class Trainer:
       rule: what the agent learns by.
       source: the environment, if it is not the one that the configuration names.
       network: a module to learn, in place of the network that the configuration describes.
+      group: processes that train one agent; each has an equal part of all that `config` counts.
     """
 
     def __init__(
@@ -60,22 +64,35 @@ class Trainer:
         rule: UpdateRule,
         source: EnvironmentSource | None = None,
         network: nn.Module | None = None,
+        group: Group = SOLO,
     ) -> None:
+        if config.compile and group.size > 1:
+            raise DiscorlError("--compile: not with several processes; drop it")
         self.config = config
+        self.group = group
+        self.resumed_from = group.size
+        """How many processes made what this run was resumed from."""
         self.device = config.run.torch_device
         source = source or find_environment(config.env, self.device, config.life.environment)
+        if network is not None:
+            group.follow(network)
+        # The agent is born alike in all processes; what each draws after that is its own.
         generator = torch.Generator(self.device).manual_seed(config.seed)
+        seed = group.seed(config.seed)
         self.life = Life(
             source,
             rule.to(device=self.device),
-            config.life,
-            config.seed,
+            config.life.share(group),
+            seed,
             generator,
             updates=config.updates,
             network=network,
             compiled=config.compile,
+            group=group,
         )
-        self._actor = Actor.make(self.life, config.seed) if config.overlap else None
+        if group.rank:
+            generator.manual_seed(seed)
+        self._actor = Actor.make(self.life, seed) if config.overlap else None
         self.step = 0
         self.unlogged: list[tuple[int, Metrics]] = []
         """Steps and their metrics since the last record, which is their mean."""
@@ -155,15 +172,19 @@ class Trainer:
             self._actor.thread.shutdown()
         self.life.close()
 
-    def checkpoint(self) -> Checkpoint:
-        """Everything needed to resume exactly from here."""
+    def checkpoint(self) -> Checkpoint | None:
+        """Everything needed to resume exactly from here; None except in the leading process."""
         groups = self.life.state_dict()
         if self._actor is not None:
             groups["actor"] = {"generator": self._actor.generator.get_state()}
+        tensors = join_parts(self.group, flatten(groups))
+        if tensors is None:
+            return None
         return Checkpoint(
             step=self.step,
-            tensors=flatten(groups),
+            tensors=tensors,
             values={
+                "processes": self.group.size,
                 "seconds": dict(self.life.seconds),
                 "unlogged": [
                     [step, list(metrics), torch.stack(list(metrics.values())).tolist()]
@@ -173,9 +194,15 @@ class Trainer:
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Resume exactly from where the checkpoint was made, by this version or 0.1."""
-        groups, values = split_groups(checkpoint.tensors), checkpoint.values
+        """Resume exactly from where the checkpoint was made, by this version or 0.1.
+
+        One that was made by another number of processes is dealt out anew: see `Life.inherit`.
+        """
+        values = checkpoint.values
         try:
+            self.resumed_from = int(values.get("processes", 1))
+            parts = split_parts(checkpoint.tensors, self.resumed_from)
+            groups = parts[0]
             if "recent" in values:  # Where 0.1 kept the newest episodes.
                 recent = values["recent"]
                 groups["recent"] = {
@@ -183,9 +210,11 @@ class Trainer:
                     "lengths": torch.tensor([length for _, length in recent], dtype=torch.int64),
                     "count": torch.tensor(values["episodes"]),
                 }
-            self.life.load_state_dict(upgraded(groups))
-            if self._actor is not None:
-                self._actor.generator.set_state(groups["actor"]["generator"].cpu())
+            parts[0] = upgraded(groups)
+            if self.resumed_from == self.group.size:
+                self._continue(parts[self.group.rank])
+            else:
+                self._inherit(parts, checkpoint.step)
             self.life.seconds |= {name: float(n) for name, n in values["seconds"].items()}
             self.unlogged = [
                 (step, dict(zip(names, torch.tensor(row, device=self.device), strict=True)))
@@ -197,3 +226,14 @@ class Trainer:
                 f"{type(error).__name__}: {error}"
             ) from error
         self.step = checkpoint.step
+
+    def _continue(self, groups: dict[str, dict[str, Tensor]]) -> None:
+        self.life.load_state_dict(groups)
+        if self._actor is not None:
+            self._actor.generator.set_state(groups["actor"]["generator"].cpu())
+
+    def _inherit(self, parts: list[dict[str, dict[str, Tensor]]], step: int) -> None:
+        seed = self.group.seed(self.config.seed) + (step + 1) * _STEP_SEED
+        self.life.inherit(parts, seed)
+        if self._actor is not None:
+            self._actor.generator.manual_seed(seed + ACTING_SEED)

@@ -5,7 +5,7 @@ Nothing here knows about networks, rules or environments. Time comes first in ev
 
 from discorl.values.distributions import categorical_kl, entropy, lookup
 from discorl.values.losses import ValueReading, value_loss_from_target, value_loss_from_td
-from discorl.values.moving_average import MovingAverage
+from discorl.values.moving_average import MovingAverage, update_together
 from discorl.values.returns import (
     RetraceReturns,
     VTraceReturns,
@@ -36,6 +36,7 @@ __all__ = [
     "signed_parabolic",
     "two_hot_decode",
     "two_hot_encode",
+    "update_together",
     "value_loss_from_target",
     "value_loss_from_td",
     "vtrace",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from discorl.group import SOLO, Group
 
 _EPS = 1e-6
 _ROOT_EPS = 1e-12
@@ -38,11 +41,7 @@ class MovingAverage:
 
     def update(self, x: Tensor, decay: float) -> MovingAverage:
         """Take in the mean of x (any shape) and of its square."""
-        return MovingAverage(
-            first=decay * self.first + (1 - decay) * x.mean(),
-            second=decay * self.second + (1 - decay) * x.square().mean(),
-            decay_product=self.decay_product * decay,
-        )
+        return self._moved(x.mean(), x.square().mean(), decay)
 
     def normalize(self, x: Tensor) -> Tensor:
         """`(x - mean) / deviation`, the shape of x."""
@@ -53,8 +52,27 @@ class MovingAverage:
         """`x / deviation`, the shape of x: the mean is kept."""
         return x / self._mean_and_deviation()[1]
 
+    def _moved(self, mean: Tensor, square: Tensor, decay: float) -> MovingAverage:
+        return MovingAverage(
+            first=decay * self.first + (1 - decay) * mean,
+            second=decay * self.second + (1 - decay) * square,
+            decay_product=self.decay_product * decay,
+        )
+
     def _mean_and_deviation(self) -> tuple[Tensor, Tensor]:
         debias = 1 / (1 - self.decay_product)
         mean = self.first * debias
         variance = (self.second * debias - mean.square()).clamp(min=0)
         return mean, torch.sqrt(variance + _ROOT_EPS) + _EPS
+
+
+def update_together(
+    averages: Sequence[MovingAverage], xs: Sequence[Tensor], decay: float, group: Group = SOLO
+) -> list[MovingAverage]:
+    """`MovingAverage.update` of each with its own x, where each process has a part of every x."""
+    own = [moment for x in xs for moment in (x.mean(), x.square().mean())]
+    moments = group.means(own, [x.numel() for x in xs for _ in range(2)])
+    return [
+        average._moved(mean, square, decay)
+        for average, mean, square in zip(averages, moments[::2], moments[1::2], strict=True)
+    ]

@@ -9,11 +9,11 @@ import torch
 
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.curriculum import Curriculum, Level, chances
-from discorl.discovery.distributed import Group
 from discorl.discovery.member import Death
 from discorl.discovery.run import make_discoverer
 from discorl.envs.families import resolve_environment
 from discorl.errors import DiscorlError
+from discorl.group import Group
 from discorl.life.episodes import LearningCurve
 from discorl.rules.actor_critic import ActorCritic
 from discorl.runs.checkpoint import load_latest, save_checkpoint

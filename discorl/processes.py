@@ -1,0 +1,226 @@
+"""A group of several processes, started by torchrun or by the user, joined by torch.distributed."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
+
+from discorl.errors import DiscorlError
+from discorl.group import SOLO, Group
+
+T = TypeVar("T")
+TIMEOUT = 600.0
+"""Seconds that processes wait for one another, unless told otherwise."""
+_BEAT = 1.0
+_FAILED, _GAVE_UP = "failed", "gave-up"
+
+
+def group_size() -> int:
+    """How many processes this one computes with, itself included."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size()
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def follows() -> bool:
+    """Whether another process of the group leads, and speaks for this one."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank() > 0
+    return group_size() > 1 and int(os.environ.get("RANK", "0")) > 0
+
+
+def local_device(device: torch.device) -> torch.device:
+    """The device that is meant in this process: `cuda` is another GPU in each."""
+    if str(device) != "cuda" or group_size() == 1:
+        return device
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", torch.cuda.current_device())))
+
+
+@contextmanager
+def join_group(device: torch.device | str = "cpu", timeout: float = TIMEOUT) -> Iterator[Group]:
+    """The processes that `torchrun` started, or that are joined already; else a group of one.
+
+    Args:
+      device: where they compute; the sums use NCCL on GPUs, gloo elsewhere.
+      timeout: seconds that they wait for one another before they give up.
+    """
+    if group_size() == 1:
+        yield SOLO
+        return
+    if dist.is_initialized():
+        yield ProcessGroup(dist.get_rank(), dist.get_world_size())
+        return
+    device = local_device(torch.device(device))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    wait = timedelta(seconds=timeout)
+    store, rank, size = next(rendezvous("env://", timeout=wait))
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+        store=store,
+        rank=rank,
+        world_size=size,
+        timeout=wait,
+    )
+    presence = _Presence(store, rank, size)
+    try:
+        yield ProcessGroup(rank, size, presence)
+    except BaseException:
+        presence.leave(_FAILED)
+        raise
+    finally:
+        presence.stop()
+        dist.destroy_process_group()
+
+
+class ProcessGroup(Group):
+    """The processes that torch.distributed has joined."""
+
+    def __init__(self, rank: int, size: int, presence: _Presence | None = None) -> None:
+        self.rank = rank
+        self.size = size
+        self._presence = presence
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """See `Group.sum`."""
+        with self._together():
+            dist.all_reduce(tensor)
+        return tensor
+
+    def means(self, tensors: Sequence[Tensor], weights: Sequence[Tensor | float]) -> list[Tensor]:
+        """See `Group.means`: what is sent are the sums, and the weights after them."""
+        like = tensors[0]
+        given = torch.stack([w if isinstance(w, Tensor) else like.new_full((), w) for w in weights])
+        parts = [(t * w).flatten() for t, w in zip(tensors, given, strict=True)]
+        flat = self.sum(torch.cat([*parts, given]))
+        *sums, totals = flat.split([*(t.numel() for t in tensors), len(given)])
+        return [
+            (total / weight).view(t.shape).to(t.dtype)
+            for t, total, weight in zip(tensors, sums, totals, strict=True)
+        ]
+
+    def largest(self, *numbers: int) -> list[int]:
+        """See `Group.largest`."""
+        cpu = "gloo" in dist.get_backend_config()
+        tensor = torch.tensor(numbers, device="cpu" if cpu else "cuda")
+        with self._together():
+            dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        found: list[int] = tensor.tolist()
+        return found
+
+    def gather(self, value: T) -> list[T] | None:
+        """See `Group.gather`."""
+        values: list[Any] | None = [None] * self.size if self.leads else None
+        with self._together():
+            dist.gather_object(value, values)
+        return values
+
+    def exchange(self, value: T) -> list[T]:
+        """See `Group.exchange`."""
+        values: list[Any] = [None] * self.size
+        with self._together():
+            dist.all_gather_object(values, value)
+        return values
+
+    def follow(self, module: nn.Module) -> None:
+        """See `Group.follow`."""
+        with self._together(), torch.no_grad():
+            for tensor in module.state_dict().values():
+                if isinstance(tensor, Tensor):
+                    dist.broadcast(tensor, src=0)
+
+    def wait(self) -> None:
+        """See `Group.wait`."""
+        with self._together():
+            dist.barrier()
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Counts what all processes do together, and says who is missing if it fails."""
+        if self._presence is not None:
+            self._presence.count += 1
+        try:
+            yield
+        except RuntimeError as error:
+            who = "another process of this run died, hangs or cannot be reached"
+            if self._presence is not None:
+                who = self._presence.missing() or who
+                self._presence.leave(_GAVE_UP)
+            text = str(error).splitlines()[0]
+            raise DiscorlError(
+                f"process {self.rank} of {self.size} gave up: {who}. Resume from the last "
+                f"checkpoint with --resume, on any number of processes. ({text})"
+            ) from error
+
+
+class _Presence:
+    """Tells the others that this process is there and how far it is, and knows it of them.
+
+    Through the store at which the processes met, by a thread of its own: it goes on while the
+    process waits for another.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        self._store, self._rank, self._size = store, rank, size
+        self.count = 0
+        """How often this process has waited for the others."""
+        self._word = ""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tell, daemon=True)
+        self._thread.start()
+
+    def missing(self) -> str:
+        """Which processes are to blame, in words; empty if that cannot be told."""
+        with suppress(RuntimeError):
+            before = self._read()
+            time.sleep(3 * _BEAT)
+            after = self._read()
+            gone, behind = [], []
+            for rank in (rank for rank in range(self._size) if rank != self._rank):
+                count, _, word = after[rank].partition(" ")
+                if word == _FAILED:
+                    gone.append(f"process {rank} stopped with an error of its own")
+                elif word != _GAVE_UP and after[rank] == before[rank]:
+                    gone.append(f"process {rank} died or cannot be reached")
+                elif int(count) < self.count:
+                    behind.append(f"process {rank} hangs")
+            return ", ".join(gone or behind)
+        return ""
+
+    def leave(self, word: str) -> None:
+        """Say that this process stops, and why; what was said first counts."""
+        self._word = self._word or word
+        with suppress(RuntimeError):
+            self._write(0)
+
+    def stop(self) -> None:
+        """Tell no more."""
+        self._over.set()
+        self._thread.join(timeout=3 * _BEAT)
+
+    def _tell(self) -> None:
+        beats = 0
+        with suppress(RuntimeError):  # The store is gone, and so is whoever kept it.
+            while not self._over.wait(_BEAT if beats else 0):
+                beats += 1
+                self._write(beats)
+
+    def _write(self, beats: int) -> None:
+        self._store.set(f"discorl/{self._rank}", f"{self.count} {self._word or beats}")
+
+    def _read(self) -> list[str]:
+        """What each process told last."""
+        keys = [f"discorl/{rank}" for rank in range(self._size)]
+        return [
+            self._store.get(key).decode() if self._store.check([key]) else "0 0" for key in keys
+        ]

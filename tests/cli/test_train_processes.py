@@ -1,0 +1,209 @@
+"""`discorl train` in several processes: stopped, resumed on as many or fewer, and broken."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from discorl.cli.__main__ import main
+from discorl.group import Group
+from discorl.runs.checkpoint import list_checkpoints
+from discorl.runs.metrics import read_metrics
+from discorl.training import run, together
+
+STEPS = 30
+TWO = ("-m", "discorl.cli.torchrun", "--standalone", "--nproc-per-node", "2", "-m", "discorl.cli")
+TRAIN = [
+    *("train", "cartpole", "--rule", "actor_critic", "--steps", STEPS),
+    *("--num-envs", 4, "--torso", 8, "--batch-size", 8, "--replay-capacity", 32),
+    *("--replay-fraction", 0.5, "--rollout-length", 6, "--memory", "gru", "--memory-size", 4),
+    *("--normalize-observations", "--normalize-rewards", 1),
+    *("--log-every", 1, "--checkpoint-every", 10, "--eval-every", 15, "--eval-episodes", 4),
+]
+ENVIRONMENT = os.environ | {
+    "OMP_NUM_THREADS": "1",
+    "COLUMNS": "200",
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "2",
+}
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, *TWO, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+
+
+def finish(process, timeout=240):
+    """Exit code, standard output and standard error."""
+    try:
+        out, err = process.communicate(timeout=timeout)
+    finally:
+        process.kill()
+    return process.returncode, out, err
+
+
+def wait_for_records(process, folder, count, timeout=180):
+    path, deadline = folder / "metrics.jsonl", time.monotonic() + timeout
+    while process.poll() is None and time.monotonic() < deadline:
+        if path.exists() and path.read_text().count("\n") >= count:
+            return
+        time.sleep(0.005)
+    raise AssertionError(finish(process))
+
+
+def rank(process, number):
+    """The process id of a rank, where the system tells."""
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if not path.exists():
+        pytest.skip("the system does not tell a process's children")
+    for pid in map(int, path.read_text().split()):
+        variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+        if f"RANK={number}" in variables:
+            return pid
+    raise AssertionError("no such rank")
+
+
+def last_tensors(folder):
+    return load_file(list_checkpoints(folder / "checkpoints")[-1] / "state.safetensors")
+
+
+def timeless(folder):
+    return [
+        {name: value for name, value in record.items() if not name.startswith("time/")}
+        for record in read_metrics(folder)
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of two processes that nothing interrupts, and what it printed."""
+    folder = tmp_path_factory.mktemp("train") / "whole"
+    code, out, err = finish(start(*TRAIN, "--json", "--out", folder))
+    assert code == 0, err
+    return folder, out, err
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """One that a signal to its second process stopped, and what it printed."""
+    folder = tmp_path_factory.mktemp("train") / "stopped"
+    process = start(*TRAIN, "--out", folder)
+    wait_for_records(process, folder, 12)
+    os.kill(rank(process, 1), signal.SIGTERM)
+    code, out, err = finish(process)
+    assert code == 0, err
+    return folder, out + err
+
+
+def test_one_process_writes_and_speaks(whole):
+    folder, out, err = whole
+    result = json.loads(out)
+    assert result == json.loads((folder / "result.json").read_text())
+    assert (result["processes"], result["steps"]) == (2, STEPS)
+    assert result["env_steps"] == STEPS * 4 * 6
+    assert [record["step"] for record in read_metrics(folder)] == list(range(1, STEPS + 1))
+    assert err.count(f"step {STEPS}/{STEPS}") == 1
+    assert "2 processes with 2 of these each" in err
+    tensors = last_tensors(folder)
+    assert tensors["process_0001/replay/position"].tolist() == [16, 60 % 16]
+    assert not torch.equal(tensors["replay/actions"], tensors["process_0001/replay/actions"])
+    assert not any("learner" in name for name in tensors if name.startswith("process_"))
+
+
+def test_a_signal_to_one_process_stops_all_of_them(stopped):
+    folder, said = stopped
+    assert said.count(f"Resume with: discorl resume {folder}") == 1
+    assert "Traceback" not in said
+    assert not (folder / "result.json").exists()
+
+
+def test_two_processes_resume_to_the_bit(whole, stopped, tmp_path):
+    folder = shutil.copytree(stopped[0], tmp_path / "run")
+    code, _, err = finish(start("resume", folder))
+    assert code == 0, err
+    first, second = last_tensors(whole[0]), last_tensors(folder)
+    assert list(first) == list(second)
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), name
+    assert timeless(folder) == timeless(whole[0])
+
+
+def test_one_process_goes_on_from_two(stopped, tmp_path, capsys):
+    folder = shutil.copytree(stopped[0], tmp_path / "run")
+    before = last_tensors(folder)
+    assert main(["resume", str(folder)]) == 0
+    out, _ = capsys.readouterr()
+    assert "processes: 1, before 2" in out
+    assert "the environments begin new episodes" in " ".join(out.split())
+    records = read_metrics(folder)
+    assert [record["step"] for record in records] == list(range(1, STEPS + 1))
+    counts = [record["charts/episodes"] for record in records]
+    assert counts == sorted(counts)
+    after = last_tensors(folder)
+    assert not any(name.startswith("process_") for name in after)
+    assert after["replay/position"][0] == 32
+    seen = before["env/normalizer/observations/count"]
+    assert after["env/normalizer/observations/count"] > seen
+
+
+def test_a_signal_to_the_launcher_stops_it_quietly(tmp_path):
+    folder = tmp_path / "run"
+    process = start(*TRAIN, "--out", folder)
+    wait_for_records(process, folder, 2)
+    process.send_signal(signal.SIGTERM)
+    code, out, err = finish(process)
+    assert code == 143, err
+    assert f"Resume with: discorl resume {folder}" in out
+    assert "Traceback" not in out + err
+    assert list_checkpoints(folder / "checkpoints")
+
+
+@pytest.mark.parametrize(
+    "signum", [signal.SIGSTOP, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
+def test_a_process_that_is_gone_stops_the_others(tmp_path, signum):
+    folder = tmp_path / "run"
+    process = start(*TRAIN, "--steps", 3000, "--process-timeout", 5, "--out", folder)
+    wait_for_records(process, folder, 2)
+    os.kill(rank(process, 1), signum)
+    code, out, err = finish(process)
+    assert code not in (0, 143), err
+    assert "process 0 of 2 gave up: process 1 died or cannot be reached" in err
+    assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--num-envs", "5"], "--num-envs 5: 2 processes cannot share it equally"),
+        (["--batch-size", "6"], "3 new and 3 replayed trajectories"),
+        (["--replay-capacity", "33"], "--replay-capacity 33"),
+        (["--compile"], "--compile: not with several processes"),
+        (["--seeds", "2", "--stacked"], "--stacked: not in several processes"),
+    ],
+)
+def test_what_cannot_be_shared_is_said(flags, words, tmp_path, monkeypatch, capsys):
+    """Without starting any: a group of two that never needs to talk."""
+
+    class Two(Group):
+        size = 2
+
+    monkeypatch.setattr(run, "join_group", lambda *_: nullcontext(Two()))
+    monkeypatch.setattr(together, "group_size", lambda: 2)
+    args = [*TRAIN, "--batch-size", 8, *flags, "--out", tmp_path / "run"]
+    assert main([str(arg) for arg in args]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

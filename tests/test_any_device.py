@@ -1,0 +1,187 @@
+"""Everything that computes does so on the device of its inputs, and reads nothing back.
+
+PyTorch's `meta` device has shapes and no numbers: a tensor made elsewhere does not fit, and whoever
+wants to read a number cannot. So it stands for any accelerator.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from discorl.agents import Network, NetworkConfig
+from discorl.discovery.meta_gradient import meta_gradient
+from discorl.discovery.value_function import ValueConfig, ValueFunction
+from discorl.learner import Learner
+from discorl.life.acting import burn_in, choose, policy_step
+from discorl.life.config import ReplayConfig
+from discorl.life.mind import Mind
+from discorl.life.rewards import RewardScaler
+from discorl.observations import ArraySpec
+from discorl.optim import ClippedAdam, Schedule
+from discorl.replay import Replay, ReplaySpec
+from discorl.rollout import Rollout, TimeStep
+from discorl.rules.actor_critic import ActorCritic
+from discorl.stacking import Each
+from discorl.tree import flatten, stack, tree_map
+
+ACTIONS, LENGTH, BATCH = 3, 6, 4
+VECTOR, IMAGE = ArraySpec((4,)), ArraySpec((8, 8, 2), torch.uint8)
+SMALL = {"torso": (8,), "model_size": 5, "head_hidden": 4, "memory_size": 8}
+MEMORIES = {
+    "none": NetworkConfig(**SMALL),
+    "gru": NetworkConfig(**SMALL, memory="gru"),
+    "transformer": NetworkConfig(
+        **SMALL, memory="transformer", memory_window=4, memory_layers=1, memory_heads=2
+    ),
+}
+BODIES = {
+    "mlp": (VECTOR, MEMORIES["none"]),
+    "conv": (IMAGE, replace(MEMORIES["none"], body="conv", channels=(4,))),
+    "impala": (IMAGE, replace(MEMORIES["none"], body="impala", channels=(4,))),
+}
+
+
+def to_meta(tree):
+    return tree_map(lambda tensor: tensor.to("meta"), tree)
+
+
+def assert_on_meta(tree):
+    found = flatten(tree)
+    assert found
+    assert {name for name, tensor in found.items() if tensor.device.type != "meta"} == set()
+
+
+def observations(spec, *shape):
+    return torch.zeros(*shape, *spec.shape, dtype=spec.dtype, device="meta")
+
+
+def zeros(*shape, dtype=None):
+    return torch.zeros(*shape, dtype=dtype, device="meta")
+
+
+def experience(spec, agent, cut_off=True, batch=BATCH, length=LENGTH):
+    memory = agent.initial_memory(batch, "meta")
+    return Rollout(
+        observations=observations(spec, length, batch),
+        actions=zeros(length, batch, dtype=torch.int64),
+        rewards=zeros(length, batch),
+        discounts=zeros(length, batch),
+        logits=zeros(length, batch, ACTIONS),
+        final=zeros(length, batch, dtype=torch.bool) if cut_off else None,
+        memory=memory and {name: tensor.unsqueeze(0) for name, tensor in memory.items()},
+    )
+
+
+def make(rule, spec=VECTOR, network=MEMORIES["none"]):
+    agent = Network.for_observations(spec, rule.heads(ACTIONS), network)
+    optimiser = ClippedAdam(Schedule(0.01, 10, warmup_steps=2), weight_decay=0.1)
+    learner = Learner(agent, rule.to(device="meta"), optimiser)
+    newborn = learner.agent.init(torch.Generator().manual_seed(0))
+    return learner, learner.init_from(to_meta(newborn))
+
+
+@pytest.fixture(params=["disco", "actor_critic"])
+def rule(request, tiny_rule):
+    if request.param == "disco":
+        return tiny_rule
+    return ActorCritic(
+        num_bins=21, max_abs_value=10.0, normalize_advantage=True, entropy_updates=10
+    )
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_learner_step(rule, memory):
+    learner, state = make(rule, network=MEMORIES[memory])
+    for cut_off in (False, True):
+        rollout = experience(VECTOR, learner.agent, cut_off)
+        state, metrics = learner.step(state, rollout)
+        assert_on_meta(state)
+        assert_on_meta(metrics)
+    new, _ = learner.step(state, rollout, differentiable=True)
+    assert_on_meta(new)
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_learner_step_on_what_is_seen(tiny_rule, body):
+    spec, network = BODIES[body]
+    learner, state = make(tiny_rule, spec, network)
+    new, _ = learner.step(state, experience(spec, learner.agent))
+    assert_on_meta(new)
+
+
+def test_a_stack_of_agents(rule):
+    learner, state = make(rule)
+    learner = replace(learner, each=Each(2))
+    rollout = experience(VECTOR, learner.agent, batch=2 * BATCH)
+    new, metrics = learner.step(stack([state, state]), rollout)
+    assert_on_meta(new)
+    assert_on_meta(metrics)
+
+
+@pytest.mark.parametrize("mode", ["reverse", "mixed"])
+@pytest.mark.parametrize("agents", [None, 2])
+def test_a_meta_step(tiny_rule, mode, agents):
+    learner, state = make(tiny_rule)
+    values = ValueFunction(VECTOR, ValueConfig(value_torso=(8,)))
+    value_state = to_meta(values.init(torch.Generator().manual_seed(0)))
+    rollout = experience(VECTOR, learner.agent, batch=BATCH * (agents or 1))
+    if agents:
+        learner = replace(learner, each=Each(agents))
+        state, value_state = stack([state] * agents), stack([value_state] * agents)
+    valid = experience(VECTOR, learner.agent, batch=BATCH * (agents or 1), length=2 * LENGTH)
+    result = meta_gradient(
+        learner, state, values, value_state, [rollout, rollout], valid, mode=mode
+    )
+    for part in (result.grads, result.state, result.value_state, result.metrics):
+        assert_on_meta(part)
+
+
+def test_replay(tiny_rule):
+    learner, state = make(tiny_rule, network=MEMORIES["gru"])
+    rollout = experience(VECTOR, learner.agent)
+    memory = {name: tuple(t.shape[2:]) for name, t in rollout.memory.items()}
+    spec = ReplaySpec(VECTOR, ACTIONS, final=True, memory=memory)
+    replay = Replay(10, LENGTH, spec, "meta")
+    for _ in range(4):
+        replay.add(rollout)
+    draws = torch.Generator().manual_seed(0)
+    assert_on_meta(replay.sample(5, draws))
+    assert_on_meta(replay.read(replay.oldest_first()))
+    mind = Mind(learner, state, ReplayConfig(8, 16, 0.5), draws, burn_in=2)
+    mind.replay = replay
+    mind.store(rollout)
+    batch = mind.batch(rollout)
+    assert_on_meta(mind.learn(batch))
+    assert_on_meta(burn_in(learner.agent, state.params, batch, 2))
+    assert_on_meta(mind.state)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("resets", [False, True])
+def test_an_actor(rule, memory, resets):
+    learner, state = make(rule, network=MEMORIES[memory])
+    agent = learner.agent
+    before = remembered = agent.initial_memory(BATCH, "meta")
+    flags = zeros(BATCH, dtype=torch.bool)
+    step = TimeStep(
+        observations(VECTOR, BATCH), zeros(BATCH), flags, flags, flags if resets else None
+    )
+    steps, actions, logits = [], [], []
+    for greedy in (False, True):
+        found, remembered = policy_step(agent, state.params, step, remembered)
+        steps.append(step)
+        actions.append(choose(found, None, greedy))
+        logits.append(found)
+    rollout = Rollout.from_steps(steps, actions, logits, before)
+    assert_on_meta(rollout)
+    assert_on_meta(learner.step(state, rollout)[0])
+
+
+def test_scaled_rewards():
+    scaler = RewardScaler(BATCH, "meta")
+    rewards = zeros(LENGTH, BATCH)
+    for _ in range(2):
+        scaler.observe(rewards, zeros(LENGTH, BATCH, dtype=torch.bool))
+    assert_on_meta(scaler.shrink(rewards))
+    assert_on_meta(scaler.normalize(rewards, 2.0))
