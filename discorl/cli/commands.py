@@ -16,6 +16,8 @@ COMMANDS = {
     "resume": ("discorl.cli.runs", "ResumeCommand"),
     "evaluate": ("discorl.cli.runs", "EvaluateCommand"),
     "plot": ("discorl.cli.runs", "PlotCommand"),
+    "report": ("discorl.cli.reports", "ReportCommand"),
+    "serve": ("discorl.cli.reports", "ServeCommand"),
     "rules": ("discorl.cli.rules", "RulesCommand"),
     "envs": ("discorl.cli.envs", "EnvsCommand"),
     "verify": ("discorl.cli.verify", "VerifyCommand"),
