@@ -19,6 +19,8 @@ function themed(layout) {
             color: style.getPropertyValue("--front").trim() },
     hoverlabel: { bgcolor: style.getPropertyValue("--box").trim(), bordercolor: line,
                   font: { color: style.getPropertyValue("--front").trim() }, namelength: -1 },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: line,
+               activecolor: style.getPropertyValue("--accent").trim() },
     xaxis: { ...axis, ...layout.xaxis },
     yaxis: { ...axis, ...layout.yaxis },
   };

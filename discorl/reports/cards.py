@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from discorl.envs.families import PREFIX, find_family
 from discorl.envs.registry import GAMES, is_external, make_game, optimal_return
+from discorl.envs.settings import default_settings
 from discorl.envs.spaces import ObservationReader
 from discorl.errors import DiscorlError
 from discorl.files import read_json
@@ -30,18 +31,14 @@ def environment_card(env: str, folder: Path | None = None) -> Html:
       folder: of a run that was trained in it.
     """
     entries: list[tuple[str, Any]] = []
-    if not is_external(env):
-        try:
-            game = make_game(env)
-            best = optimal_return(env)
-            entries = [
-                ("what it is", (type(game).__doc__ or "").split("\n")[0]),
-                ("settings", _game_settings(game)),
-                ("best return", "not known" if best is None else f"{best:.3f}, on average"),
-            ]
-        except DiscorlError as error:
-            entries = [("problem", str(error))]
-    return card(f"Environment {env}", [*entries, *(_seen(folder) if folder else [])])
+    try:
+        if env.startswith(f"{PREFIX}:"):
+            entries = _family(env)
+        elif not is_external(env):
+            entries = _game(env)
+    except DiscorlError as error:
+        entries = [("problem", str(error))]
+    return card(f"Environment: {env}", [*entries, *(_seen(folder) if folder else [])])
 
 
 def rule_card(name: str, path: Path) -> Html:
@@ -54,19 +51,20 @@ def rule_card(name: str, path: Path) -> Html:
     try:
         rule = load_rule(path) if path.exists() else _hand_written(name)
     except DiscorlError as error:
-        return card(f"Rule {name}", [("problem", str(error))])
+        return card(f"Rule: {name}", [("problem", str(error))])
     if rule is None:
-        return card(f"Rule {name}", [("origin", "passed as an object, of which no copy was kept")])
-    size = parameter_count(rule)
+        return card(f"Rule: {name}", [("origin", "passed as an object, of which no copy was kept")])
+    size, config = parameter_count(rule), asdict(rule.config)
     provenance = getattr(rule, "provenance", {}) or {"origin": "code of discorl"}
     entries = [
         ("name", rule.name),
         ("kind", f"discovered, {size:,} parameters" if size else "written by hand"),
         *((key.replace("_", " "), text) for key, text in provenance.items() if key not in _HIDDEN),
         ("evaluation", _score(provenance.get("evaluation"))),
-        ("settings", ", ".join(f"{key}={value}" for key, value in _plain(asdict(rule.config)))),
+        ("sizes", _listed(config.pop("sizes", {}))),
+        ("settings", _listed(config)),
     ]
-    return card(f"Rule {name}", entries)
+    return card(f"Rule: {name}", entries)
 
 
 def _hand_written(name: str) -> UpdateRule | None:
@@ -85,18 +83,29 @@ def _score(evaluation: str | None) -> str | None:
         return None
 
 
-def _plain(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _plain(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", show(value)
+def _listed(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={show(value)}" for key, value in values.items())
+
+
+def _family(env: str) -> list[tuple[str, Any]]:
+    family = find_family(env)
+    summary = None if family is None else family.summary
+    return [("what it is", summary), ("members", "drawn from the family")]
+
+
+def _game(env: str) -> list[tuple[str, Any]]:
+    game, best = make_game(env), optimal_return(env)
+    return [
+        ("what it is", (type(game).__doc__ or "").split("\n")[0]),
+        ("settings", _game_settings(game)),
+        ("best return", "not known" if best is None else f"{best:.3f}, on average"),
+    ]
 
 
 def _game_settings(game: Any) -> str:
     kind = next((kind for kind in GAMES.values() if type(game) is kind), None)
-    names = [] if kind is None else list(getattr(kind, "__dataclass_fields__", {}))
-    return ", ".join(f"{name}={show(getattr(game, name))}" for name in names)
+    names = [] if kind is None else default_settings(kind)
+    return _listed({name: getattr(game, name) for name in names})
 
 
 def _seen(folder: Path) -> list[tuple[str, Any]]:

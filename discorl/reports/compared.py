@@ -212,7 +212,7 @@ def _curves(summary: Summary, ident: str) -> Html:
                 env,
                 lines,
                 "environment steps",
-                "return of the newest 100 episodes",
+                "return",
                 key=False,
                 levels=[level for level in levels if level is not None],
             )

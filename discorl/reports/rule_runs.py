@@ -167,8 +167,8 @@ def _titled(which: str, evaluation: Evaluation) -> str:
 
 def _final_returns(agents: Sequence[Evaluation], env: str) -> list[float]:
     """What the agents of one environment ended with."""
-    found = (agent.get("final_return") for agent in agents if agent["env"] == env)
-    return [value for value in found if is_number(value)]
+    own = [agent for agent in agents if agent["env"] == env]
+    return [agent["final_return"] for agent in own if is_number(agent.get("final_return"))]
 
 
 def _finals(evaluations: Sequence[Evaluation], env: str, style: int) -> list[Line]:
@@ -195,7 +195,7 @@ def _lives(evaluation: Evaluation, envs: Sequence[str], ident: str, title: str) 
         curves = [(curve[:, 0], curve[:, 1]) for curve in own if len(curve)]
         if curves:
             lines.append(band(env, curves, style))
-    return line_chart(ident, title, lines, "updates", "return of the newest 100 episodes")
+    return line_chart(ident, title, lines, "updates", "return")
 
 
 def _returns(best: Evaluation, teacher: Sequence[Evaluation], envs: Sequence[str]) -> Html:
