@@ -21,7 +21,7 @@ LAYERS = (
     "training discovery own_loop",
     "playing distillation",
     "verify comparison",
-    "bench",
+    "bench reports",
     "api",
     "cli",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -100,13 +101,12 @@ def line_chart(
 
 
 def bar_chart(
-    ident: str, title: str, bars: Sequence[Bar], x: str, *, dots: bool = False, middle: float = 0
+    ident: str, title: str, bars: Sequence[Bar], x: str, *, probability: bool = False
 ) -> Html:
     """A bar for each estimate, the first on top, with its interval.
 
     Args:
-      dots: dots in place of bars, for values where zero means nothing.
-      middle: where a vertical line is drawn.
+      probability: dots from 0 to 1 in place of bars, and a line at a half.
     """
     if not bars:
         return Html()
@@ -127,24 +127,17 @@ def bar_chart(
         },
         "marker": {"color": colours, "size": 11},
     }
-    kind = {"type": "scatter", "mode": "markers"} if dots else {"type": "bar", "orientation": "h"}
-    layout = {
-        "height": 110 + sum(_ROW + 16 * name.count("<br>") for name in names),
+    bar = {"type": "bar", "orientation": "h"}
+    dot = {"type": "scatter", "mode": "markers"}
+    layout: dict[str, Any] = {
+        "height": _height(names),
         "xaxis": {"title": {"text": html.escape(x)}},
         "yaxis": _names_axis(names),
-        "shapes": [
-            {
-                **_level(middle),
-                "x0": middle,
-                "x1": middle,
-                "y0": 0,
-                "y1": 1,
-                "xref": "x",
-                "yref": "paper",
-            }
-        ],
     }
-    return _figure(ident, title, [data | kind], layout, Html(), large=True)
+    if probability:
+        layout["xaxis"]["range"] = [-0.02, 1.02]
+        layout["shapes"] = [_level(0.5, vertical=True)]
+    return _figure(ident, title, [data | (dot if probability else bar)], layout, Html(), large=True)
 
 
 def share_chart(
@@ -170,7 +163,7 @@ def share_chart(
     ]
     layout = {
         "barmode": "stack",
-        "height": 110 + sum(_ROW + 16 * name.count("<br>") for name in names),
+        "height": _height(names),
         "xaxis": {"title": {"text": html.escape(x)}, "range": [0, 100]},
         "yaxis": _names_axis(names),
     }
@@ -247,20 +240,20 @@ def _figure(
 
 def _names_axis(names: list[str]) -> dict[str, Any]:
     places = list(range(len(names)))
-    return {"tickvals": places, "ticktext": names, "autorange": "reversed", "automargin": True}
+    span = [len(names) - 0.5, -0.5]
+    return {"tickvals": places, "ticktext": names, "range": span, "automargin": True}
 
 
-def _level(value: float) -> dict[str, Any]:
+def _height(names: list[str]) -> int:
+    return 110 + sum(_ROW + 16 * name.count("<br>") for name in names)
+
+
+def _level(value: float, vertical: bool = False) -> dict[str, Any]:
+    """A dotted line through the whole chart."""
+    along, across = ("y", "x") if vertical else ("x", "y")
+    ends = {f"{along}ref": "paper", f"{along}0": 0, f"{along}1": 1}
     line = {"color": "#8C8C8C", "width": 1, "dash": "dot"}
-    return {
-        "type": "line",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": value,
-        "y1": value,
-        "line": line,
-    }
+    return {"type": "line", **ends, f"{across}0": value, f"{across}1": value, "line": line}
 
 
 def _thin(count: int) -> np.ndarray:
@@ -276,8 +269,14 @@ def _numbers(values: Iterable[float]) -> list[float | None]:
 
 
 def _wrap(name: str) -> str:
-    lines = textwrap.wrap(name, _NAME_WIDTH, break_on_hyphens=False) or [name]
-    return "<br>".join(html.escape(line) for line in lines)
+    """A name in lines, broken after spaces and after signs between words."""
+    lines = [""]
+    for piece in re.split(r"(?<=[ ,:=/_])(?=[A-Za-z])", name):
+        if lines[-1] and len(lines[-1]) + len(piece) > _NAME_WIDTH:
+            lines.append("")
+        lines[-1] += piece
+    cut = [part for line in lines for part in textwrap.wrap(line, _NAME_WIDTH)]
+    return "<br>".join(map(html.escape, cut))
 
 
 def _faint(colour_: str) -> str:

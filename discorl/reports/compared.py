@@ -12,11 +12,11 @@ from discorl.comparison.anchors import Anchors
 from discorl.comparison.cells import CellResult, salvage_cells
 from discorl.comparison.config import CompareConfig
 from discorl.comparison.report import notes, table_rows
-from discorl.comparison.run import CELLS, RESULTS_FILE, read_anchors
+from discorl.comparison.run import CELLS, RESULTS_FILE, RULES, read_anchors
 from discorl.comparison.summary import Summary, summarise
 from discorl.errors import DiscorlError
 from discorl.files import read_json
-from discorl.reports.cards import environment_card
+from discorl.reports.cards import environment_card, rule_card
 from discorl.reports.charts import Bar, Line, band, bar_chart, key_of, line_chart
 from discorl.reports.differences import compare_command, defaults, differing, read_values
 from discorl.reports.markup import (
@@ -53,7 +53,7 @@ def comparison_part(run: RunData, ident: str) -> Html:
             _improvements(summary, ident),
             _curves(summary, ident),
             section("Settings", [_settings(run)]),
-            section("Environments", [cards([environment_card(env) for env in config.envs])]),
+            section("Environments and discovered rules", [_cards(run, config)]),
             section("How to reproduce", [_reproduce(run)]),
         ]
     )
@@ -189,8 +189,7 @@ def _improvements(summary: Summary, ident: str) -> Html:
         "Probability of improvement, with 95% intervals",
         bars,
         "probability",
-        dots=True,
-        middle=0.5,
+        probability=True,
     )
     return section("Probability of improvement", [chart, paragraph(note, "quiet")] if chart else [])
 
@@ -227,6 +226,13 @@ def _curves(summary: Summary, ident: str) -> Html:
     key = key_of(dict(enumerate(rules)))
     grid = Html(f'<div class="charts">{inside}</div>')
     return section("Learning curves", [key, paragraph(note, "quiet"), grid])
+
+
+def _cards(run: RunData, config: CompareConfig) -> Html:
+    """A box for each environment, and for each discovered rule as it was copied."""
+    copies = sorted((run.folder / RULES).glob("*.safetensors"))
+    rules = [rule_card(path.stem.partition("-")[2], path) for path in copies]
+    return cards([*map(environment_card, config.envs), *rules])
 
 
 def _settings(run: RunData) -> Html:

@@ -62,8 +62,8 @@ def find_preset_of(run: RunData, values: dict[str, Any]) -> Preset | None:
     No environment is made: what the agent sees is read from the run folder.
     """
     rule = split_spec(values["rule"])[0]
-    if rule not in RULES and not (run.folder / RULE_FILE).exists():
-        return None  # A rule of the user's own.
+    if not _knows_rule(run, values):
+        return None
     try:
         kind = _observed(run.folder) if is_external(values["env"]) else None
         found = [_preset(values, rule, name, kind) for name in get_args(PresetName)]
@@ -72,18 +72,28 @@ def find_preset_of(run: RunData, values: dict[str, Any]) -> Preset | None:
     return min(found, key=lambda preset: len(differing(values, preset.values)))
 
 
-def train_commands(runs: Sequence[RunData], values: dict[str, Any], preset: Preset) -> list[str]:
-    """What trains the same agents again: by flags, and by the settings' file."""
-    run = runs[0]
-    rule = values["rule"]
-    if split_spec(rule)[0] not in RULES:
-        rule = str(run.folder / RULE_FILE)
-    changed = [n for n in differing(values, preset.values) if n not in ("env", "rule", "seed")]
-    words = [values["env"], "--rule", rule]
+def passed_as_object(run: RunData, values: dict[str, Any]) -> str | None:
+    """What of a training run was passed as an object, which no command can name, if anything."""
+    if values["env"].startswith(GIVEN):
+        return "environment"
+    return None if _knows_rule(run, values) else "rule"
+
+
+def train_commands(
+    runs: Sequence[RunData], values: dict[str, Any], preset: Preset | None
+) -> list[str]:
+    """What trains the same agents again: by flags, if the preset is known, and by the settings'
+    file."""
+    run, seeds = runs[0], _seeds(runs)
+    by_file = _join(["train", "--config", str(run.folder / CONFIG_FILE), *seeds])
+    if preset is None:
+        return [by_file]
+    known = split_spec(values["rule"])[0] in RULES
+    words = [values["env"], "--rule", values["rule"] if known else str(run.folder / RULE_FILE)]
     words += [] if preset.name == "default" else ["--preset", preset.name]
+    changed = [n for n in differing(values, preset.values) if n not in ("env", "rule", "seed")]
     words += [word for name in changed for word in typed(name, values[name])]
-    by_flags = _join(["train", *words, *_seeds(runs)])
-    return [by_flags, _join(["train", "--config", str(run.folder / CONFIG_FILE), *_seeds(runs)])]
+    return [_join(["train", *words, *seeds]), by_file]
 
 
 def rule_run_commands(run: RunData, values: dict[str, Any]) -> list[str]:
@@ -102,9 +112,9 @@ def compare_command(values: dict[str, Any]) -> str:
     return _join(["compare", *(word for name in names for word in typed(name, values[name]))])
 
 
-def was_given(env: str) -> bool:
-    """Whether the environment was passed as an object, which no command can name."""
-    return env.startswith(GIVEN)
+def _knows_rule(run: RunData, values: dict[str, Any]) -> bool:
+    """Whether the rule is one of discorl's, or a discovered one that the folder has a copy of."""
+    return split_spec(values["rule"])[0] in RULES or (run.folder / RULE_FILE).exists()
 
 
 def _preset(values: dict[str, Any], rule: str, name: PresetName, kind: Kind | None) -> Preset:

@@ -31,7 +31,7 @@ def list_page(root: Path, runs: dict[str, tuple[RunData, float]]) -> str:
     header = ("run", "kind", "environment", "rule", "seed", "progress", "newest return", "updated")
     empty = f"There is no run in {root} yet. Make one: discorl train catch --out {root}/first"
     parts = [table(header, rows) if rows else paragraph(empty), _together(runs)]
-    return whole_page(f"Runs in {root}", parts, served=True, charts=False)
+    return whole_page(f"Runs in {root.name or root}/", parts, served=True, charts=False)
 
 
 def parents(names: list[str]) -> dict[str, list[str]]:
@@ -68,7 +68,7 @@ def _progress(run: RunData) -> Html:
     bar = f'<progress max="{planned}" value="{min(done, planned)}"></progress>'
     unit = " runs" if run.kind == "compare" else ""
     ended = ", finished" if run.finished or (run.kind == "compare" and done >= planned) else ""
-    return Html(f"{bar} {show(done)} of {show(planned)}{unit}{ended}")
+    return Html(f'<span class="progress">{bar} {show(done)} of {show(planned)}{unit}{ended}</span>')
 
 
 def _address(name: str) -> str:

@@ -6,11 +6,13 @@ import base64
 import html
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 MISSING = "–"  # noqa: RUF001
+_SIGN = re.compile(r"[,:=/_](?=[A-Za-z])")
 _LARGEST_PICTURE = 12 * 2**20
 """Bytes; larger ones would make the page slow to open."""
 
@@ -123,7 +125,7 @@ def command(words_of_it: str) -> Html:
 
 def link(text: Any, to: str) -> Html:
     """A link inside the same page or server."""
-    return Html(f'<a href="{html.escape(to)}">{escape(text)}</a>')
+    return Html(f'<a href="{html.escape(to)}">{breakable(text)}</a>')
 
 
 def picture(path: Path, title: str) -> Html:
@@ -147,4 +149,10 @@ def as_script(value: Any) -> str:
 
 def _cell(value: Any) -> str:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"<td{' class=number' if is_number else ''}>{escape(value)}</td>"
+    text = escape(value) if isinstance(value, Html) else breakable(value)
+    return f"<td{' class=number' if is_number else ''}>{text}</td>"
+
+
+def breakable(value: Any) -> Html:
+    """Text that may also be broken after a sign between words, as in names of environments."""
+    return Html(_SIGN.sub(r"\g<0><wbr>", escape(value)))

@@ -41,7 +41,9 @@ class RunData:
 
     @property
     def rule(self) -> str:
-        """The rule, or what it was discovered from."""
+        """The rule, or what it was made from."""
+        if self.kind == "distil":
+            return f"distilled from {self.config.get('teacher', '?')}"
         return describe_run(self.config, self.folder.name)[1]
 
     @property

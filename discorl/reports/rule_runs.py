@@ -275,10 +275,8 @@ def _reproduce(run: RunData) -> Html:
     values = attempt(lambda: read_values(run), problems)
     if values is None:
         return notices(problems)
-    by_flags, by_file = rule_run_commands(run, values)
-    return join(
-        [command(by_flags), paragraph("or, with the run folder at hand:"), command(by_file)]
-    )
+    lines = map(command, rule_run_commands(run, values))
+    return join([paragraph("By flags, or with the run folder at hand:"), *lines])
 
 
 def _line(run: RunData, metric: str, name: str, style: int) -> Line:

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from urllib.parse import unquote, urlsplit
 
-from discorl.comparison.run import CELLS
+from discorl.comparison.run import CELLS, RULES
 from discorl.errors import DiscorlError
 from discorl.reports.listing import REPORTS, list_page, parents
 from discorl.reports.page import PLOTLY_ADDRESS, check_plotly, plotly_script
@@ -213,11 +213,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _files(folder: Path) -> list[Path]:
-    """What a report may read: the run's own files, and a comparison's cells."""
+    """What a report may read: the run's own files, and a comparison's cells and rules."""
     found = []
-    for place in (folder, folder / CELLS):
+    for place in (folder, folder / CELLS, folder / RULES):
         try:
-            found += [p for p in place.iterdir() if p.name == CELLS or not p.is_dir()]
+            found += [p for p in place.iterdir() if p.name in (CELLS, RULES) or not p.is_dir()]
         except OSError:
             continue
     return found

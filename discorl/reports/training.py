@@ -9,22 +9,9 @@ from typing import Any
 import numpy as np
 
 from discorl.life.life import PHASES
-from discorl.reports.cards import environment_card, rule_card
 from discorl.reports.charts import Line, band, key_of, line_chart, share_chart
-from discorl.reports.differences import (
-    defaults,
-    differing,
-    find_preset_of,
-    read_values,
-    train_commands,
-    was_given,
-)
 from discorl.reports.markup import (
     Html,
-    cards,
-    command,
-    escape,
-    fold,
     join,
     notices,
     paragraph,
@@ -32,8 +19,8 @@ from discorl.reports.markup import (
     section,
     table,
 )
-from discorl.reports.read import RunData, attempt
-from discorl.runs.folder import RULE_FILE
+from discorl.reports.read import RunData
+from discorl.reports.setup import Experiments, cards_section, reproduce_section, settings_section
 from discorl.runs.plots import (
     AXES,
     EPISODE_RETURN,
@@ -46,7 +33,6 @@ from discorl.runs.plots import (
 )
 from discorl.statistics import mean_estimate
 
-Experiments = dict[str, list[RunData]]
 _UNITS = {
     "charts/episode_return": "return of the newest 100 episodes",
     "charts/episode_length": "actions",
@@ -76,9 +62,9 @@ def training_part(runs: Sequence[RunData], ident: str) -> Html:
             _curves(experiments, ident),
             _films(runs),
             _time(runs, experiments, ident),
-            _settings(experiments),
-            section("Environment and rule", [_cards(experiments)]),
-            section("How to reproduce", [_reproduce(experiments)]),
+            settings_section(experiments),
+            cards_section(experiments),
+            reproduce_section(experiments),
         ]
     )
 
@@ -266,76 +252,3 @@ def _time(runs: Sequence[RunData], experiments: Experiments, ident: str) -> Html
         speed,
     ]
     return section("Time", [_grid(charts)])
-
-
-def _settings(experiments: Experiments) -> Html:
-    return section(
-        "Settings",
-        [_differences(label, runs[0], len(experiments) > 1) for label, runs in experiments.items()],
-    )
-
-
-def _differences(label: str, run: RunData, titled: bool) -> Html:
-    """What was set otherwise than in the preset, than by default, and everything."""
-    problems: list[str] = []
-    values = attempt(lambda: read_values(run), problems)
-    if values is None:
-        return notices(problems)
-    preset, plain = find_preset_of(run, values), defaults(run)
-    parts = [Html(f"<h3>{escape(label)}</h3>")] if titled else []
-    if preset is None:
-        parts.append(paragraph("Which preset it began with cannot be told.", "quiet"))
-        own: list[str] = []
-    else:
-        own = [name for name in differing(values, preset.values) if name != "seed"]
-        text = f"Nearest preset: {preset.name}. " + (
-            "These settings differ from it:" if own else "No setting differs from it."
-        )
-        parts.append(paragraph(text))
-        rows = [(name, values[name], preset.values[name], plain[name]) for name in own]
-        parts.append(table(("setting", "this run", "preset", "default"), rows))
-    skipped = {"env", "rule", "seed"}
-    others = [name for name in differing(values, plain) if name not in {*skipped, *own}]
-    if others:
-        rows_ = [(name, values[name], plain[name]) for name in others]
-        title = f"{len(others)} more that differ from the defaults, as the preset has them"
-        parts.append(fold(title, table(("setting", "this run", "default"), rows_)))
-    parts.append(fold("All settings", table(("setting", "this run"), list(values.items()))))
-    return join(parts)
-
-
-def _cards(experiments: Experiments) -> Html:
-    """A box for each environment and each rule."""
-    firsts = [runs[0] for runs in experiments.values()]
-    envs = {run.env: run.folder for run in reversed(firsts)}
-    rules = {run.rule: run.folder / RULE_FILE for run in reversed(firsts)}
-    return cards(
-        [
-            *(environment_card(env, folder) for env, folder in reversed(envs.items())),
-            *(rule_card(rule, path) for rule, path in reversed(rules.items())),
-        ]
-    )
-
-
-def _reproduce(experiments: Experiments) -> Html:
-    note = (
-        "With the same seed, device and number of threads, and the same versions of discorl and "
-        "PyTorch, the same numbers come out."
-    )
-    return join([*map(_commands, experiments.values()), paragraph(note, "quiet")])
-
-
-def _commands(runs: Sequence[RunData]) -> Html:
-    """The commands that train the same again, or why there are none."""
-    problems: list[str] = []
-    values = attempt(lambda: read_values(runs[0]), problems)
-    if values is None:
-        return notices(problems)
-    preset = find_preset_of(runs[0], values)
-    if preset is None or was_given(values["env"]):
-        what = "rule" if preset is None else "environment"
-        return paragraph(f"The {what} was passed as an object, from Python: no command names it.")
-    by_flags, by_file = train_commands(runs, values, preset)
-    return join(
-        [command(by_flags), paragraph("or, with the run folder at hand:"), command(by_file)]
-    )
