@@ -92,7 +92,7 @@ function keepUpToDate(seconds) {
       const answer = await fetch(location.href, { cache: "no-cache" });
       if (!answer.ok) throw new Error(answer.statusText);
       const text = await answer.text();
-      if (known !== null && text !== known) update(text);
+      if (text !== known) update(text);
       known = text;
       status.textContent = `Looks for news every ${seconds} s.`;
     } catch {

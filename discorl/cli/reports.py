@@ -69,8 +69,9 @@ class ServeCommand:
         from discorl.reports.server import make_server
 
         with make_server(self.folder, self.port) as server:
-            _say(f"{self.folder} is at http://127.0.0.1:{server.server_port}/ (Ctrl-C ends it)")
             try:
+                place = f"http://127.0.0.1:{server.server_port}/"
+                _say(f"{self.folder} is at {place} (Ctrl-C ends it)")
                 server.serve_forever()
             except KeyboardInterrupt:
                 _say("ended")
