@@ -77,6 +77,14 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def typed(name: str, value: Any) -> list[str]:
+    """A setting as it is written on the command line, word by word."""
+    if isinstance(value, bool):
+        return [flag(name if value else f"no_{name}")]
+    values = value if isinstance(value, tuple | list) else (value,)
+    return [flag(name), *map(str, values)]
+
+
 def check_fields(config: object) -> None:
     """Convert every field of a frozen dataclass to its declared type and check its range.
 

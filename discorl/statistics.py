@@ -1,4 +1,4 @@
-"""Scores over runs: the interquartile mean and its uncertainty.
+"""Scores over runs: interquartile means, profiles, who beats whom, and their uncertainty.
 
 After Agarwal et al., Deep reinforcement learning at the edge of the statistical precipice,
 NeurIPS 2021.
@@ -56,10 +56,48 @@ def interquartile_estimate(scores: Sequence[np.ndarray], resamples: int = _RESAM
     value = float(interquartile_mean(np.concatenate(scores)))
     generator = np.random.default_rng(_SEED)
     drawn = [_resample(np.sort(part), resamples, generator) for part in scores]
-    means = interquartile_mean(np.concatenate(drawn, axis=1))
-    tail = (1 - _CONFIDENCE) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return Estimate(value, min(float(low), value), max(float(high), value))
+    return _interval(value, interquartile_mean(np.concatenate(drawn, axis=1)))
+
+
+def performance_profile(
+    scores: Sequence[np.ndarray], thresholds: np.ndarray, resamples: int = _RESAMPLES
+) -> list[Estimate]:
+    """For each threshold the share of runs that score above it, with a stratified bootstrap
+    interval. Environments count alike, however many runs each has.
+
+    Args:
+      scores: for each environment the scores [n] of its runs, in any order.
+      thresholds: [m].
+    """
+    generator = np.random.default_rng(_SEED)
+    shares = _mean([_above(part, thresholds) for part in scores])
+    drawn = [_resample(np.sort(part), resamples, generator) for part in scores]
+    resampled = _mean([_above(part, thresholds) for part in drawn])
+    columns = zip(shares, resampled.T, strict=True)
+    return [_interval(float(share), column) for share, column in columns]
+
+
+def improvement_estimate(
+    scores: Sequence[np.ndarray], others: Sequence[np.ndarray], resamples: int = _RESAMPLES
+) -> Estimate:
+    """How likely a run scores more than a run of the others in the same environment, with a
+    stratified bootstrap interval. A draw counts half; environments count alike.
+
+    Args:
+      scores: for each environment the scores [n] of its runs, in any order.
+      others: likewise, for the same environments in the same order.
+    """
+    generator = np.random.default_rng(_SEED)
+    pairs = list(zip(scores, others, strict=True))
+    value = float(_mean([_wins(own, other) for own, other in pairs]))
+    drawn = [
+        _wins(
+            _resample(np.sort(own), resamples, generator),
+            _resample(np.sort(other), resamples, generator),
+        )
+        for own, other in pairs
+    ]
+    return _interval(value, _mean(drawn))
 
 
 def mean_estimate(values: np.ndarray) -> Estimate | None:
@@ -101,3 +139,25 @@ def _t_quantile(freedom: float) -> float:
 def _resample(scores: np.ndarray, resamples: int, generator: np.random.Generator) -> np.ndarray:
     """[resamples, n] drawn from scores [n]."""
     return scores[generator.integers(len(scores), size=(resamples, len(scores)))]
+
+
+def _interval(value: float, resampled: np.ndarray) -> Estimate:
+    """The percentiles of estimates [resamples], widened to the value where they miss it."""
+    tail = (1 - _CONFIDENCE) / 2
+    low, high = np.quantile(resampled, [tail, 1 - tail])
+    return Estimate(value, min(float(low), value), max(float(high), value))
+
+
+def _mean(parts: Sequence[np.ndarray]) -> np.ndarray:
+    return np.asarray(np.mean(np.stack(parts), axis=0))
+
+
+def _above(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Shares [..., m] of scores [..., n] that are above thresholds [m]."""
+    return np.stack([(scores > threshold).mean(axis=-1) for threshold in thresholds], axis=-1)
+
+
+def _wins(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The share [...] of pairs from scores [..., n] and others [..., m] that the first wins."""
+    difference = scores[..., :, None] - others[..., None, :]
+    return np.asarray(((np.sign(difference) + 1) / 2).mean(axis=(-2, -1)))

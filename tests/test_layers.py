@@ -22,7 +22,7 @@ LAYERS = (
     "training discovery own_loop",
     "playing distillation exporting",
     "verify comparison",
-    "bench",
+    "bench reports",
     "api",
     "cli",
 )

@@ -1,4 +1,4 @@
-"""Interquartile means and their intervals."""
+"""Interquartile means, profiles, who beats whom, and their intervals."""
 
 import numpy as np
 import pytest
@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 from discorl.statistics import (
     _t_quantile,
     difference_estimate,
+    improvement_estimate,
     interquartile_estimate,
     interquartile_mean,
     mean_estimate,
     normalize,
+    performance_profile,
 )
 
 few = settings(max_examples=40, deadline=None)
@@ -136,3 +138,26 @@ def test_differences_have_welchs_interval():
     same = difference_estimate(np.ones(3), np.zeros(3))
     assert (same.low, same.value, same.high) == (1, 1, 1)
     assert difference_estimate(few, np.ones(1)) is None
+
+
+def test_a_profile_is_the_share_of_runs_above_each_threshold():
+    # Two environments count alike, though one has more runs
+    scores = [np.array([0.0, 1.0]), np.array([0.5, 0.5, 0.5, 2.0])]
+    profile = performance_profile(scores, np.array([-1.0, 0.25, 0.5, 1.5, 2.0]))
+    assert [e.value for e in profile] == [1.0, 0.75, 0.375, 0.125, 0.0]
+    assert all(e.low <= e.value <= e.high for e in profile)
+    assert (profile[0].low, profile[0].high) == (1.0, 1.0)
+    assert profile[2].low < profile[2].high
+
+
+def test_improvement_counts_pairs_in_the_same_environment():
+    better, worse = [np.array([3.0, 4.0]), np.array([1.0])], [np.array([1.0, 2.0]), np.array([0.0])]
+    certain = improvement_estimate(better, worse)
+    assert (certain.value, certain.low, certain.high) == (1.0, 1.0, 1.0)
+    assert improvement_estimate(worse, better).value == 0.0
+    # One pair of four is lost and one is a draw; the other environment is all draws
+    mixed = improvement_estimate(
+        [np.array([1.0, 3.0]), np.array([5.0])], [np.array([1.0, 2.0]), np.array([5.0])]
+    )
+    assert mixed.value == pytest.approx((2.5 / 4 + 0.5) / 2)
+    assert mixed.low <= mixed.value <= mixed.high

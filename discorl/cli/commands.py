@@ -18,6 +18,8 @@ COMMANDS = {
     "watch": ("discorl.cli.watch", "WatchCommand"),
     "export": ("discorl.cli.export", "ExportCommand"),
     "plot": ("discorl.cli.runs", "PlotCommand"),
+    "report": ("discorl.cli.reports", "ReportCommand"),
+    "serve": ("discorl.cli.reports", "ServeCommand"),
     "rules": ("discorl.cli.rules", "RulesCommand"),
     "envs": ("discorl.cli.envs", "EnvsCommand"),
     "verify": ("discorl.cli.verify", "VerifyCommand"),

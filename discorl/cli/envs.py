@@ -17,7 +17,7 @@ from discorl.envs.checker import Finding, check_environment
 from discorl.envs.families import FAMILIES, PREFIX
 from discorl.envs.registry import list_environments
 from discorl.errors import DiscorlError
-from discorl.settings import flag, flat_settings
+from discorl.settings import flat_settings, typed
 from discorl.training.describe import describe_environment
 from discorl.training.presets import AUTO, KIND_PRESETS, make_config
 
@@ -168,15 +168,9 @@ def _print_description(description: dict[str, Any]) -> None:
         table.add_row(name.replace("_", " "), shown)
     table.add_section()
     for name, value in settings.items():
-        table.add_row(*_as_flag(name, value))
+        words = typed(name, value)
+        table.add_row(words[0], " ".join(words[1:]))
     Console().print(table)
-
-
-def _as_flag(name: str, value: Any) -> tuple[str, str]:
-    """A setting as it is written on the command line, and what follows it there."""
-    if isinstance(value, bool):
-        return flag(name if value else f"no_{name}"), ""
-    return flag(name), " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _number(value: float | None) -> str:

@@ -84,19 +84,35 @@ def read_cell(folder: Path, cell: Cell) -> CellResult | None:
     path = _path(folder, cell)
     if not path.exists():
         return None
+    result = _read(path)
+    if (result.rule, result.env, result.seed) != (cell.label, cell.config.env, cell.config.seed):
+        raise DiscorlError(f"{path} is no result of a cell: delete it and resume")
+    return result
+
+
+def salvage_cells(folder: Path) -> tuple[list[CellResult], list[str]]:
+    """Every result in the folder that can be read, and what is wrong with the other files."""
+    results, problems = [], []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            results.append(_read(path))
+        except DiscorlError as error:
+            problems.append(str(error))
+    return results, problems
+
+
+def _read(path: Path) -> CellResult:
     values = read_json(path)
     try:
         result = CellResult(**values)
-        _check(result, cell)
+        _check(result)
     except (TypeError, ValueError) as error:
         raise DiscorlError(f"{path} is no result of a cell: delete it and resume") from error
     return result
 
 
-def _check(result: CellResult, cell: Cell) -> None:
+def _check(result: CellResult) -> None:
     """Raise TypeError or ValueError unless everything is of its kind."""
-    if (result.rule, result.env, result.seed) != (cell.label, cell.config.env, cell.config.seed):
-        raise ValueError("the result of another cell")
     counts = (result.steps, result.env_steps, result.episodes)
     if not all(type(count) is int for count in counts) or result.steps < 1:
         raise ValueError("counts that are none")

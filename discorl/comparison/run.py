@@ -234,23 +234,28 @@ def _check(config: CompareConfig, rules: Mapping[str, UpdateRule]) -> None:
 def _anchors(config: CompareConfig, folder: Path, jobs: int) -> dict[str, Anchors]:
     """What scores 0 and 1 are, as measured when the comparison began."""
     if (folder / CONFIG_FILE).exists():
-        stored = read_json(folder / ENVIRONMENTS_FILE)
-        try:
-            anchors = {env: Anchors(**stored[env]) for env in config.envs}
-            for anchor in anchors.values():
-                returns = (anchor.random_return, anchor.optimal_return)
-                if not all(value is None or math.isfinite(value) for value in returns):
-                    raise ValueError("a return that is no number")
-                if _nothing_to_learn(anchor):
-                    raise ValueError("random play is better than perfect play")
-            return anchors
-        except (KeyError, TypeError, ValueError) as error:
-            raise DiscorlError(f"{folder / ENVIRONMENTS_FILE} is damaged: {error!r}") from error
+        return read_anchors(config, folder)
     anchors = _measure_anchors(config, jobs)
     for env, anchor in anchors.items():
         if _nothing_to_learn(anchor):
             raise DiscorlError(f"--envs {env}: random play is perfect play, nothing to compare")
     return anchors
+
+
+def read_anchors(config: CompareConfig, folder: Path) -> dict[str, Anchors]:
+    """What a comparison's folder says that scores 0 and 1 are; DiscorlError if it is damaged."""
+    stored = read_json(folder / ENVIRONMENTS_FILE)
+    try:
+        anchors = {env: Anchors(**stored[env]) for env in config.envs}
+        for anchor in anchors.values():
+            returns = (anchor.random_return, anchor.optimal_return)
+            if not all(value is None or math.isfinite(value) for value in returns):
+                raise ValueError("a return that is no number")
+            if _nothing_to_learn(anchor):
+                raise ValueError("random play is better than perfect play")
+        return anchors
+    except (KeyError, TypeError, ValueError) as error:
+        raise DiscorlError(f"{folder / ENVIRONMENTS_FILE} is damaged: {error!r}") from error
 
 
 def _nothing_to_learn(anchors: Anchors) -> bool:

@@ -160,10 +160,11 @@ def _holder(path: Path) -> str:
 
 def run_kind(folder: Path) -> Kind:
     """Which command made the run in a folder."""
-    return _kind_of(read_settings(folder))
+    return kind_of(read_settings(folder))
 
 
-def _kind_of(settings: dict[str, Any]) -> Kind:
+def kind_of(settings: dict[str, Any]) -> Kind:
+    """Which command made the run with these settings."""
     if "meta_steps" in settings:
         return "distil" if "teacher" in settings else "discover"
     return "compare" if "rules" in settings else "train"
@@ -174,7 +175,7 @@ def read_settings_file(path: Path, kind: Kind) -> dict[str, Any]:
     values = read_json(path)
     if not isinstance(values, dict):
         raise DiscorlError(f"{path}: expected an object of settings")
-    if (found := _kind_of(values)) != kind:
+    if (found := kind_of(values)) != kind:
         raise DiscorlError(
             f"{path}: these are settings of {KINDS[found]}, not of {KINDS[kind]}: use discorl "
             f"{found}"

@@ -64,10 +64,24 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
     Raises DiscorlError for damage anywhere else: resuming would lose what follows it.
     """
+    records, damaged = salvage_metrics(folder)
+    if damaged:
+        raise DiscorlError(
+            f"{folder / METRICS_FILE}: line {damaged[0]} is not a record of metrics: take it out"
+        )
+    return records
+
+
+def salvage_metrics(folder: Path) -> tuple[list[dict[str, Any]], list[int]]:
+    """The records of a run that can be read, and the numbers of the lines that are none.
+
+    A last line cut short by a kill is no damage.
+    """
     path = folder / METRICS_FILE
     if not path.exists():
-        return []
+        return [], []
     records: list[dict[str, Any]] = []
+    damaged: list[int] = []
     try:
         lines = path.read_text().rstrip("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -79,10 +93,11 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
             if number == len(lines):
                 break
             record = None
-        if not isinstance(record, dict) or type(record.get("step")) is not int:
-            raise DiscorlError(f"{path}: line {number} is not a record of metrics: take it out")
-        records.append(record)
-    return records
+        if isinstance(record, dict) and type(record.get("step")) is int:
+            records.append(record)
+        else:
+            damaged.append(number)
+    return records, damaged
 
 
 def _start_wandb(folder: Path, config: Any) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from discorl.settings import flat_settings
 
 EPISODE_RETURN = "charts/episode_return"
 Axis = Literal["steps", "env_steps", "seconds"]
-_AXES: dict[Axis, tuple[str, str]] = {
+AXES: dict[Axis, tuple[str, str]] = {
     "steps": ("step", "training steps"),
     "env_steps": ("charts/env_steps", "environment steps"),
     "seconds": ("time/seconds", "seconds of acting and learning"),
@@ -55,25 +56,64 @@ class Curve:
     """What its steps are."""
 
 
+class Described(Protocol):
+    """Whatever tells which experiment it belongs to."""
+
+    @property
+    def env(self) -> str: ...
+    @property
+    def rule(self) -> str: ...
+    @property
+    def settings(self) -> dict[str, Any]: ...
+
+
+Item = TypeVar("Item", bound=Described)
+
+
 def read_curve(folder: Path, metric: str = EPISODE_RETURN) -> Curve:
     """The curve of a run folder."""
-    config = read_settings(folder)
-    records = [r for r in read_metrics(folder) if is_number(r.get(metric))]
-    if not records:
+    curve = make_curve(read_settings(folder), read_metrics(folder), folder.name, metric)
+    if curve is None:
         raise DiscorlError(f"{folder} has no metric '{metric}' yet")
+    return curve
+
+
+def make_curve(
+    config: dict[str, Any], records: list[dict[str, Any]], name: str, metric: str = EPISODE_RETURN
+) -> Curve | None:
+    """The curve in a run's records; None if they have no such metric.
+
+    Args:
+      config: the run's settings.
+      name: what to call the environment if the settings do not tell.
+    """
+    records = [r for r in records if is_number(r.get(metric))]
+    if not records:
+        return None
     x = {
         axis: np.array([record[name] for record in records], dtype=float)
-        for axis, (name, _) in _AXES.items()
+        for axis, (name, _) in AXES.items()
         if all(is_number(record.get(name)) for record in records)
     }
     values = np.array([record[metric] for record in records], dtype=float)
-    settings = {k: v for k, v in config.items() if k not in {*_HOUSEKEEPING, "env", "rule"}}
+    env, rule = describe_run(config, name)
+    counts = "meta-steps" if "meta_steps" in config else "training steps"
+    return Curve(env, rule, x, values, experiment_settings(config), counts)
+
+
+def describe_run(config: dict[str, Any], name: str) -> tuple[str, str]:
+    """Environment and rule of a run, going by its settings; `name` stands for an environment that
+    they do not tell."""
     if "meta_steps" in config:
-        envs, start = config.get("envs"), config.get("init", "?")
-        env = ", ".join(map(str, envs)) if isinstance(envs, list) else folder.name
-        return Curve(env, f"discovered from {start}", x, values, settings, counts="meta-steps")
-    env, rule = config.get("env", folder.name), config.get("rule", "?")
-    return Curve(str(env), str(rule), x, values, settings)
+        envs = config.get("envs")
+        env = ", ".join(map(str, envs)) if isinstance(envs, list) else name
+        return env, f"discovered from {config.get('init', '?')}"
+    return str(config.get("env", name)), str(config.get("rule", "?"))
+
+
+def experiment_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings that all runs of one experiment share, apart from environment and rule."""
+    return {k: v for k, v in config.items() if k not in {*_HOUSEKEEPING, "env", "rule"}}
 
 
 def is_number(value: Any) -> bool:
@@ -90,15 +130,15 @@ def plot_curves(
       axis: what runs over the x-axis; by default training steps, or environment steps where runs
         take different numbers of them in a step.
     """
-    axis = axis or _choose_axis(curves)
+    axis = axis or choose_axis(curves)
     for curve in curves:
         if axis not in curve.x:
             raise DiscorlError(f"--x {axis}: the run on {curve.env} has no record of it")
-    counts = curves[0].counts if axis == "steps" else _AXES[axis][1]
+    counts = curves[0].counts if axis == "steps" else AXES[axis][1]
     plt = pyplot()
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     styles = cycle((colour, line) for line in _LINES for colour in COLOURS)
-    for (label, group), (colour, line) in zip(_experiments(curves).items(), styles, strict=False):
+    for (label, group), (colour, line) in zip(group_seeds(curves).items(), styles, strict=False):
         _plot_group(axes, label, group, axis, colour, line)
     envs = list(dict.fromkeys(curve.env for curve in curves))
     title = envs[0] if len(envs) == 1 else f"{len(envs)} environments"
@@ -133,32 +173,33 @@ def save_figure(figure: Any, path: Path, dpi: int = 140) -> None:
         pyplot().close(figure)
 
 
-def _choose_axis(curves: list[Curve]) -> Axis:
+def choose_axis(curves: list[Curve]) -> Axis:
+    """Training steps, or environment steps where runs take different numbers of them in a step."""
     if not all("env_steps" in curve.x for curve in curves):
         return "steps"
     rates = {round(c.x["env_steps"][-1] / max(c.x["steps"][-1], 1), 6) for c in curves}
     return "env_steps" if len(rates) > 1 else "steps"
 
 
-def _experiments(curves: list[Curve]) -> dict[str, list[Curve]]:
-    """Curves by experiment; where names clash, the differing settings are named."""
-    groups: list[list[Curve]] = []
-    for curve in curves:
+def group_seeds(items: Sequence[Item]) -> dict[str, list[Item]]:
+    """Curves or runs by experiment; where names clash, the differing settings are named."""
+    groups: list[list[Item]] = []
+    for item in items:
         for group in groups:
-            if _key(group[0]) == _key(curve):
-                group.append(curve)
+            if _key(group[0]) == _key(item):
+                group.append(item)
                 break
         else:
-            groups.append([curve])
+            groups.append([item])
     firsts = [group[0] for group in groups]
     return {_name(group[0], firsts): group for group in groups}
 
 
-def _key(curve: Curve) -> tuple[str, str, dict[str, Any]]:
+def _key(curve: Described) -> tuple[str, str, dict[str, Any]]:
     return curve.env, curve.rule, curve.settings
 
 
-def _name(curve: Curve, all_curves: list[Curve]) -> str:
+def _name(curve: Described, all_curves: Sequence[Described]) -> str:
     """The rule; the environment if there are several; settings if nothing else differs."""
     one_env = len({c.env for c in all_curves}) == 1
     name = curve.rule if one_env else f"{curve.rule} on {curve.env}"
@@ -177,12 +218,18 @@ def _name(curve: Curve, all_curves: list[Curve]) -> str:
 def _plot_group(
     axes: Any, label: str, group: list[Curve], axis: Axis, colour: str, line: str
 ) -> None:
-    end = min(curve.x[axis][-1] for curve in group)
-    grid = np.unique(np.concatenate([c.x[axis] for c in group]))
-    grid = grid[grid <= end]
-    values = np.stack([np.interp(grid, c.x[axis], c.values) for c in group])
+    grid, values = common_grid([(c.x[axis], c.values) for c in group])
     name = f"{label}, {len(group)} seeds" if len(group) > 1 else label
     axes.plot(grid, values.mean(axis=0), color=colour, linestyle=line, label=name, alpha=0.9)
     if len(group) > 1:
         low, high = values.min(axis=0), values.max(axis=0)
         axes.fill_between(grid, low, high, color=colour, alpha=0.2, linewidth=0)
+
+
+def common_grid(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Curves (x [n], values [n]) at the same places: x [m] as far as all of them go, and their
+    values [curves, m]."""
+    end = min(x[-1] for x, _ in curves)
+    grid = np.unique(np.concatenate([x for x, _ in curves]))
+    grid = grid[grid <= end]
+    return grid, np.stack([np.interp(grid, x, values) for x, values in curves])

@@ -1,0 +1,254 @@
+"""Training runs as sections of a page; runs that differ in their seed alone are one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from discorl.life.life import PHASES
+from discorl.reports.charts import Line, band, key_of, line_chart, share_chart
+from discorl.reports.markup import (
+    Html,
+    join,
+    notices,
+    paragraph,
+    picture,
+    section,
+    table,
+)
+from discorl.reports.read import RunData
+from discorl.reports.setup import Experiments, cards_section, reproduce_section, settings_section
+from discorl.runs.plots import (
+    AXES,
+    EPISODE_RETURN,
+    Axis,
+    Curve,
+    choose_axis,
+    group_seeds,
+    is_number,
+    make_curve,
+)
+from discorl.statistics import mean_estimate
+
+_UNITS = {
+    "charts/episode_return": "return of the newest 100 episodes",
+    "charts/episode_length": "actions",
+    "eval/return_greedy": "return",
+    "eval/return_sampled": "return",
+    "rule/entropy": "nats",
+    "rule/global_gradient_norm": "Euclidean norm",
+    "rule/global_update_norm": "Euclidean norm",
+    "time/steps_per_second": "training steps / s",
+}
+"""Metric -> what stands at its axis."""
+_RESULTS = {
+    "episode_return": "return, last episodes",
+    "eval_return_greedy": "evaluation, greedy",
+    "eval_return_sampled": "evaluation, sampled",
+}
+
+
+def training_part(runs: Sequence[RunData], ident: str) -> Html:
+    """Everything about some training runs."""
+    experiments = group_seeds(runs)
+    problems = [f"{run.folder}: {problem}" for run in runs for problem in run.problems]
+    return join(
+        [
+            notices(problems),
+            section("Summary", [_runs_table(runs), _means_table(experiments)], f"{ident}-summary"),
+            _curves(experiments, ident),
+            _films(runs),
+            _time(runs, experiments, ident),
+            settings_section(experiments),
+            cards_section(experiments),
+            reproduce_section(experiments),
+        ]
+    )
+
+
+def _runs_table(runs: Sequence[RunData]) -> Html:
+    header = (
+        "run",
+        "environment",
+        "rule",
+        "seed",
+        "training steps",
+        "environment steps",
+        "episodes",
+        *_RESULTS.values(),
+        "seconds",
+    )
+    rows = [
+        (
+            run.folder.name,
+            run.env,
+            run.rule,
+            run.config.get("seed"),
+            progress_text(run),
+            run.newest("charts/env_steps"),
+            run.newest("charts/episodes"),
+            run.newest(EPISODE_RETURN),
+            *(run.result.get(name) if run.finished else None for name in list(_RESULTS)[1:]),
+            run.newest("time/seconds"),
+        )
+        for run in runs
+    ]
+    return table(header, rows)
+
+
+def progress_text(run: RunData) -> str:
+    """How far a run is, in words."""
+    if run.finished:
+        return f"{run.step:,}"
+    return f"{run.step:,}" + ("" if run.steps is None else f" of {run.steps:,}")
+
+
+def _means_table(experiments: Experiments) -> Html:
+    """Means over seeds, with their intervals."""
+    rows = []
+    for label, runs in experiments.items():
+        done = [run for run in runs if run.finished]
+        cells = [_mean_text([run.result.get(name) for run in done]) for name in _RESULTS]
+        if any(cells):
+            rows.append((label, len(done), *cells))
+    if not rows:
+        return Html()
+    note = paragraph("Means over seeds, with 95% t-intervals in brackets.", "quiet")
+    return join([note, table(("experiment", "seeds", *_RESULTS.values()), rows)])
+
+
+def _mean_text(values: Sequence[Any]) -> str | None:
+    estimate = mean_estimate(np.array([v for v in values if is_number(v)], dtype=float))
+    if estimate is None:
+        return None
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+
+
+def _curves(experiments: Experiments, ident: str) -> Html:
+    drawn = _Drawn(experiments, ident)
+    losses = sorted(
+        {
+            name
+            for runs in experiments.values()
+            for run in runs
+            for record in run.records[-5:]
+            for name in record
+            if name.startswith("losses/")
+        },
+        key=lambda name: (name != "losses/total_loss", name),
+    )
+    learning = [
+        drawn.chart(EPISODE_RETURN, "Learning curve", large=True),
+        drawn.evaluations(),
+        drawn.chart("charts/episode_length", "Episode length"),
+    ]
+    policy = [
+        drawn.chart("rule/entropy", "Policy entropy"),
+        drawn.chart("rule/global_gradient_norm", "Gradient norm"),
+        drawn.chart("rule/global_update_norm", "Update norm"),
+    ]
+    shown = [drawn.chart(name, name.partition("/")[2].replace("_", " ")) for name in losses]
+    return join(
+        [
+            section("Learning", [drawn.key(), _grid(learning)], f"{ident}-learning"),
+            section("Entropy and updates", [drawn.key(), _grid(policy)]),
+            section("Losses", [drawn.key(), _grid(shown)]),
+        ]
+    )
+
+
+class _Drawn:
+    """Draws one metric of all experiments after the other, in the same colours."""
+
+    def __init__(self, experiments: Experiments, ident: str) -> None:
+        self._experiments, self._ident = experiments, ident
+        known = [c for runs in experiments.values() for c in _run_curves(runs, EPISODE_RETURN)]
+        self._axis: Axis = choose_axis(known) if known else "steps"
+        seeds = {label: len(runs) for label, runs in experiments.items()}
+        self._names = {
+            label: f"{label}, {n} seeds" if n > 1 else label for label, n in seeds.items()
+        }
+
+    def key(self) -> Html:
+        """Which experiment has which colour."""
+        names = dict(enumerate(self._names.values()))
+        many = any(len(runs) > 1 for runs in self._experiments.values())
+        note = "Lines are means over seeds, bands reach from the lowest to the highest seed."
+        said = paragraph(note, "quiet") if many else Html()
+        return join([key_of(names), said]) if len(names) > 1 or many else Html()
+
+    def chart(self, metric: str, title: str, large: bool = False) -> Html:
+        """One metric; nothing if no run has it."""
+        return line_chart(
+            self._chart_id(metric),
+            title,
+            self._lines(metric),
+            AXES[self._axis][1],
+            _UNITS.get(metric, "loss"),
+            key=False,
+            large=large,
+        )
+
+    def evaluations(self) -> Html:
+        """Greedy and sampled in one chart."""
+        greedy = self._lines("eval/return_greedy", "greedy", "solid")
+        sampled = self._lines("eval/return_sampled", "sampled", "dash")
+        title = "Evaluations: greedy (solid) and sampled (dashed)"
+        x = AXES[self._axis][1]
+        return line_chart(
+            self._chart_id("eval"), title, [*greedy, *sampled], x, "return", key=False
+        )
+
+    def _lines(self, metric: str, what: str = "", dash: str | None = None) -> list[Line]:
+        lines = []
+        for style, (label, runs) in enumerate(self._experiments.items()):
+            curves = [c for c in _run_curves(runs, metric) if self._axis in c.x]
+            if curves:
+                name = f"{self._names[label]}, {what}" if what else self._names[label]
+                line = band(name, [(c.x[self._axis], c.values) for c in curves], style)
+                lines.append(replace(line, dash=dash))
+        return lines
+
+    def _chart_id(self, metric: str) -> str:
+        return f"{self._ident}-{metric.replace('/', '-')}"
+
+
+def _run_curves(runs: Sequence[RunData], metric: str) -> list[Curve]:
+    found = (make_curve(run.config, run.records, run.folder.name, metric) for run in runs)
+    return [curve for curve in found if curve is not None]
+
+
+def _grid(charts: Sequence[Html]) -> Html:
+    inside = "\n".join(chart for chart in charts if chart)
+    return Html(f'<div class="charts">{inside}</div>') if inside else Html()
+
+
+def _films(runs: Sequence[RunData]) -> Html:
+    """The agents' own films, if their folders have any."""
+    shown = [
+        picture(path, f"{run.folder.name}/{path.name}")
+        for run in runs
+        for path in sorted(run.folder.glob("*.gif"))
+    ]
+    return section(
+        "The agent at play", [Html(f'<div class="films">{"".join(shown)}</div>')] * bool(shown)
+    )
+
+
+def _time(runs: Sequence[RunData], experiments: Experiments, ident: str) -> Html:
+    rows = []
+    for run in runs:
+        shares: dict[str, Any] = {p: run.result.get(f"share_{p}") for p in PHASES}
+        known = {phase: share for phase, share in shares.items() if is_number(share)}
+        if run.finished and known:
+            name = run.folder.name if len(runs) > 1 else "time"
+            rows.append((name, known))
+    speed = _Drawn(experiments, ident).chart("time/steps_per_second", "Speed")
+    charts = [
+        share_chart(f"{ident}-shares", "Where the time went", rows, "share of the time, %"),
+        speed,
+    ]
+    return section("Time", [_grid(charts)])
