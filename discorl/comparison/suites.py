@@ -42,8 +42,8 @@ SUITES: dict[str, tuple[str, ...]] = {
         "FrozenLake-v1",
         "Taxi-v4",
         "CliffWalking-v1",
-        "MiniGrid-Empty-8x8-v0",
-        "MiniGrid-DoorKey-5x5-v0",
+        "minigrid:MiniGrid-Empty-8x8-v0",
+        "minigrid:MiniGrid-DoorKey-5x5-v0",
     ),
     "minatar": (
         "minatar/asterix",

@@ -1,11 +1,13 @@
 """What a comparison is told."""
 
+from contextlib import closing
+
 import pytest
 
 from discorl.comparison.config import CompareConfig
 from discorl.comparison.suites import SUITES
 from discorl.envs import FAMILIES
-from discorl.envs.registry import is_external, make_game
+from discorl.envs.registry import is_external, make_environment, make_game
 from discorl.errors import DiscorlError
 from discorl.settings import split_spec
 from discorl.training.presets import make_config
@@ -65,6 +67,16 @@ def test_suites_share_no_environment_with_each_other_or_with_a_family():
                 name for name in texts if settings.get(name, texts[name][0]) not in texts[name]
             ]
             assert foreign, f"{env} may be drawn in discovery"
+
+
+@pytest.mark.parametrize("env", sorted({env for envs in SUITES.values() for env in envs}))
+def test_every_environment_of_a_suite_can_be_made(env):
+    needed = {"LunarLander-v3": "Box2D", "minigrid": "minigrid", "minatar": "minatar"}
+    for word, package in needed.items():
+        if env.startswith(word):
+            pytest.importorskip(package)
+    with closing(make_environment(env, 1)) as made:
+        assert made.reset(0).reward.shape == (1,)
 
 
 def test_scores_are_against_one_of_the_rules():
