@@ -110,7 +110,7 @@ def test_an_unfinished_run_tells_what_is_missing(runs, capsys):
     assert main(["report", str(folder), "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert f"report on 1 run written to {out}" in printed
-    assert "It has not finished: step 4 of 6. Final evaluation and time shares are" in printed
+    assert "It has not finished: step 4 of 6. The final evaluation and time shares are" in printed
     assert f"go on with: discorl resume {folder}" in printed
     page = body(out.read_text())
     assert "It has not finished: step 4 of 6" in text(page)
