@@ -158,9 +158,9 @@ def _missing(run: RunData) -> list[str]:
         return ["It has no metrics yet: nothing is drawn."]
     if run.finished:
         return []
-    ending = "final evaluation and time shares" if run.kind == "train" else "final evaluation"
+    absent = "evaluation and time shares are" if run.kind == "train" else "evaluation is"
     planned = "" if run.steps is None else f" of {run.steps:,}"
     return [
-        f"It has not finished: {what} {run.step:,}{planned}. {ending.capitalize()} are missing."
-        f" If it is not under way, go on with: discorl resume {run.folder}"
+        f"It has not finished: {what} {run.step:,}{planned}. The final {absent} missing. "
+        f"If it is not under way, go on with: discorl resume {run.folder}"
     ]

@@ -140,11 +140,6 @@ def _curves(experiments: Experiments, ident: str) -> Html:
         },
         key=lambda name: (name != "losses/total_loss", name),
     )
-    learning = [
-        drawn.chart(EPISODE_RETURN, "Learning curve", large=True),
-        drawn.evaluations(),
-        drawn.chart("charts/episode_length", "Episode length"),
-    ]
     policy = [
         drawn.chart("rule/entropy", "Policy entropy"),
         drawn.chart("rule/global_gradient_norm", "Gradient norm"),
@@ -153,11 +148,24 @@ def _curves(experiments: Experiments, ident: str) -> Html:
     shown = [drawn.chart(name, name.partition("/")[2].replace("_", " ")) for name in losses]
     return join(
         [
-            section("Learning", [drawn.key(), _grid(learning)], f"{ident}-learning"),
+            section("Learning", [drawn.key(), _grid(_learning(drawn))], f"{ident}-learning"),
             section("Entropy and updates", [drawn.key(), _grid(policy)]),
             section("Losses", [drawn.key(), _grid(shown)]),
         ]
     )
+
+
+def _learning(drawn: _Drawn) -> list[Html]:
+    """Charts of returns; environments have their own, because their scales differ."""
+    charts = []
+    for env in drawn.envs:
+        where = f", {env}" if len(drawn.envs) > 1 else ""
+        charts += [
+            drawn.chart(EPISODE_RETURN, f"Learning curve{where}", env, large=True),
+            drawn.evaluations(f"Evaluations{where}: greedy (solid) and sampled (dashed)", env),
+            drawn.chart("charts/episode_length", f"Episode length{where}", env),
+        ]
+    return charts
 
 
 class _Drawn:
@@ -167,6 +175,7 @@ class _Drawn:
         self._experiments, self._ident = experiments, ident
         known = [c for runs in experiments.values() for c in _run_curves(runs, EPISODE_RETURN)]
         self._axis: Axis = choose_axis(known) if known else "steps"
+        self.envs = list(dict.fromkeys(runs[0].env for runs in experiments.values()))
         seeds = {label: len(runs) for label, runs in experiments.items()}
         self._names = {
             label: f"{label}, {n} seeds" if n > 1 else label for label, n in seeds.items()
@@ -180,31 +189,32 @@ class _Drawn:
         said = paragraph(note, "quiet") if many else Html()
         return join([key_of(names), said]) if len(names) > 1 or many else Html()
 
-    def chart(self, metric: str, title: str, large: bool = False) -> Html:
-        """One metric; nothing if no run has it."""
+    def chart(self, metric: str, title: str, env: str | None = None, large: bool = False) -> Html:
+        """One metric, in one environment or in all; nothing if no run has it."""
         return line_chart(
-            self._chart_id(metric),
+            self._chart_id(metric, env),
             title,
-            self._lines(metric),
+            self._lines(metric, env),
             AXES[self._axis][1],
             _UNITS.get(metric, "loss"),
             key=False,
             large=large,
         )
 
-    def evaluations(self) -> Html:
+    def evaluations(self, title: str, env: str) -> Html:
         """Greedy and sampled in one chart."""
-        greedy = self._lines("eval/return_greedy", "greedy", "solid")
-        sampled = self._lines("eval/return_sampled", "sampled", "dash")
-        title = "Evaluations: greedy (solid) and sampled (dashed)"
-        x = AXES[self._axis][1]
-        return line_chart(
-            self._chart_id("eval"), title, [*greedy, *sampled], x, "return", key=False
-        )
+        greedy = self._lines("eval/return_greedy", env, "greedy", "solid")
+        sampled = self._lines("eval/return_sampled", env, "sampled", "dash")
+        ident, x = self._chart_id("eval", env), AXES[self._axis][1]
+        return line_chart(ident, title, [*greedy, *sampled], x, "return", key=False)
 
-    def _lines(self, metric: str, what: str = "", dash: str | None = None) -> list[Line]:
+    def _lines(
+        self, metric: str, env: str | None, what: str = "", dash: str | None = None
+    ) -> list[Line]:
         lines = []
         for style, (label, runs) in enumerate(self._experiments.items()):
+            if env not in (None, runs[0].env):
+                continue
             curves = [c for c in _run_curves(runs, metric) if self._axis in c.x]
             if curves:
                 name = f"{self._names[label]}, {what}" if what else self._names[label]
@@ -212,8 +222,9 @@ class _Drawn:
                 lines.append(replace(line, dash=dash))
         return lines
 
-    def _chart_id(self, metric: str) -> str:
-        return f"{self._ident}-{metric.replace('/', '-')}"
+    def _chart_id(self, metric: str, env: str | None) -> str:
+        place = "" if env is None else f"-{self.envs.index(env)}"
+        return f"{self._ident}-{metric.replace('/', '-')}{place}"
 
 
 def _run_curves(runs: Sequence[RunData], metric: str) -> list[Curve]:

@@ -99,6 +99,16 @@ def test_runs_that_differ_in_their_seed_are_one_line_with_a_band(made):
     assert "--seed 0 --seeds 2" in commands(page)[0]
 
 
+def test_returns_of_several_environments_are_not_in_one_chart(runs):
+    folder = runs / "other"
+    config = read_json(folder / "config.json") | {"env": "cliff"}
+    (folder / "config.json").write_text(json.dumps(config))
+    drawn = charts(body(report(runs / "seeds", folder)))
+    assert len(lines(drawn[f"Learning curve, {ENV}"])) == 1
+    assert len(lines(drawn["Learning curve, cliff"])) == 1
+    assert len(lines(drawn["Policy entropy"])) == 2
+
+
 def test_an_unfinished_run_tells_what_is_missing(runs, capsys):
     folder = runs / "seeds" / "seed_0"
     (folder / "result.json").unlink()
@@ -110,7 +120,7 @@ def test_an_unfinished_run_tells_what_is_missing(runs, capsys):
     assert main(["report", str(folder), "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert f"report on 1 run written to {out}" in printed
-    assert "It has not finished: step 4 of 6. Final evaluation and time shares are" in printed
+    assert "It has not finished: step 4 of 6. The final evaluation and time shares are" in printed
     assert f"go on with: discorl resume {folder}" in printed
     page = body(out.read_text())
     assert "It has not finished: step 4 of 6" in text(page)
