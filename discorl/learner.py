@@ -226,7 +226,7 @@ def masked_loss(
     group: Group = SOLO,
 ) -> tuple[Tensor, Metrics]:
     """The mean loss [] over steps that count, in this process, and the rule's metrics."""
-    loss_per_step, metrics = rule.loss(taken, targets, rollout.transitions())
+    loss_per_step, metrics = rule.loss(taken, targets, rollout.transitions(group))
     mask = rollout.loss_mask(learn_first_steps)
     return (loss_per_step * mask).sum() / (mask.sum() + _MASK_EPS / group.size), metrics
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -13,7 +14,6 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.rendezvous import rendezvous
 
 from discorl.errors import DiscorlError
 from discorl.group import SOLO, Group
@@ -23,6 +23,7 @@ TIMEOUT = 600.0
 """Seconds that processes wait for one another, unless told otherwise."""
 _BEAT = 1.0
 _FAILED, _GAVE_UP = "failed", "gave-up"
+_meetings = itertools.count()
 
 
 def group_size() -> int:
@@ -63,8 +64,13 @@ def join_group(device: torch.device | str = "cpu", timeout: float = TIMEOUT) -> 
     device = local_device(torch.device(device))
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    # Not every PyTorch has it.
+    from torch.distributed.rendezvous import rendezvous
+
     wait = timedelta(seconds=timeout)
-    store, rank, size = next(rendezvous("env://", timeout=wait))
+    place, rank, size = next(rendezvous("env://", timeout=wait))
+    # Several runs in a row meet at one place, and must not find what was left there before.
+    store = dist.PrefixStore(f"discorl_{next(_meetings)}", place)  # type: ignore[attr-defined]
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
         store=store,
@@ -156,7 +162,7 @@ class ProcessGroup(Group):
             if self._presence is not None:
                 who = self._presence.missing() or who
                 self._presence.leave(_GAVE_UP)
-            text = str(error).splitlines()[0]
+            text = str(error).partition("\n")[0]
             raise DiscorlError(
                 f"process {self.rank} of {self.size} gave up: {who}. Resume from the last "
                 f"checkpoint with --resume, on any number of processes. ({text})"
@@ -216,11 +222,11 @@ class _Presence:
                 self._write(beats)
 
     def _write(self, beats: int) -> None:
-        self._store.set(f"discorl/{self._rank}", f"{self.count} {self._word or beats}")
+        self._store.set(f"presence/{self._rank}", f"{self.count} {self._word or beats}")
 
     def _read(self) -> list[str]:
         """What each process told last."""
-        keys = [f"discorl/{rank}" for rank in range(self._size)]
+        keys = [f"presence/{rank}" for rank in range(self._size)]
         return [
             self._store.get(key).decode() if self._store.check([key]) else "0 0" for key in keys
         ]
