@@ -20,7 +20,7 @@ LAYERS = (
     "runs",
     "training discovery own_loop",
     "playing distillation",
-    "verify comparison",
+    "verify comparison analysis",
     "bench",
     "api",
     "cli",

@@ -1,0 +1,280 @@
+"""The figures of an analysis, all in one style: a colour for each rule, grey for random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from discorl.analysis.closest import ALL
+from discorl.analysis.reliance import WHOLE
+from discorl.analysis.responses import INPUTS, SWEPT, TARGETS, Row
+from discorl.analysis.traces import QUANTITIES, SHOWN
+from discorl.runs.plots import COLOURS, pyplot, save_figure
+
+_DPI = 110
+_NULL = "#808080"
+_SWEPT = {
+    "advantage": "advantage",
+    "reward": "reward",
+    "value": "value of the state",
+    "probability": "π(a) before the update",
+}
+_ALONG = {
+    "y_confidence": "confidence of y\n(nats)",
+    "z_confidence": "confidence of z\n(nats)",
+    "value": "value",
+    "policy_entropy": "policy entropy\n(nats)",
+    "reward": "reward",
+}
+_LINES = {"y": "--", "z": ":"}
+
+
+class Style:
+    """Which rules there are, and how each is drawn."""
+
+    def __init__(self, labels: Sequence[str], nulls: Sequence[str]) -> None:
+        self.labels, self.nulls = list(labels), set(nulls)
+        told_apart = [label for label in labels if label not in self.nulls]
+        self._colours = {label: COLOURS[i % len(COLOURS)] for i, label in enumerate(told_apart)}
+
+    def line(self, label: str) -> dict[str, Any]:
+        """What a line of this rule looks like."""
+        if label in self.nulls:
+            return {"color": _NULL, "linestyle": "--"}
+        return {"color": self._colours[label]}
+
+    def among(self, rows: Sequence[Row]) -> list[str]:
+        """The rules that these rows are about, in order."""
+        found = {row["rule"] for row in rows}
+        return [label for label in self.labels if label in found]
+
+
+def draw_responses(rows: list[Row], style: Style, path: Path) -> None:
+    """A panel for each swept quantity: the median push, and its quartiles."""
+    figure, grid = pyplot().subplots(
+        1, len(SWEPT), figsize=(11, 3.4), layout="constrained", sharey=True
+    )
+    for axes, name in zip(grid, SWEPT, strict=True):
+        for label in style.among(rows):
+            own = [r for r in rows if (r["rule"], r["input"]) == (label, name)]
+            x, middle, low, high = (
+                [r[key] for r in own] for key in ("x", "push", "push_low", "push_high")
+            )
+            axes.plot(x, middle, label=label, **style.line(label))
+            colour = style.line(label)["color"]
+            axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes.set_xlabel(_SWEPT[name])
+        axes.axhline(0, color="black", linewidth=0.6)
+        axes.grid(alpha=0.3)
+    grid[0].set_ylabel("push of the action taken\n(nats; median and quartiles)")
+    _legend(figure, grid[0])
+    save_figure(figure, path, _DPI)
+
+
+def draw_credit(rows: list[Row], style: Style, path: Path, decay: float) -> None:
+    """How far back a reward, and z, are felt: change by lag, relative to no lag."""
+    kinds = list(dict.fromkeys(row["what"] for row in rows))
+    figure, grid = pyplot().subplots(
+        1, len(kinds), figsize=(4.6 * len(kinds), 3.6), layout="constrained", squeeze=False
+    )
+    for axes, what in zip(grid[0], kinds, strict=True):
+        for label in style.among(rows):
+            own = [r for r in rows if (r["rule"], r["what"]) == (label, what) and r["relative"]]
+            lags, values = [r["lag"] for r in own], [r["relative"] for r in own]
+            axes.plot(lags, values, marker="o", markersize=3, label=label, **style.line(label))
+        if what.endswith("reward"):
+            lags = sorted({row["lag"] for row in rows})
+            axes.plot(lags, [decay**k for k in lags], color="black", linewidth=0.8, linestyle=":")
+            last = (lags[-1], decay ** lags[-1])
+            axes.annotate(
+                r"(discount $\times$ $\lambda$)$^k$",
+                last,
+                ha="right",
+                va="bottom",
+                fontsize="small",
+            )
+        axes.set_yscale("log")
+        axes.set_title(what, fontsize="medium")
+        axes.set_xlabel("lag k (steps)")
+        axes.set_ylabel("change at t, relative to lag 0")
+        axes.grid(alpha=0.3)
+    _legend(figure, grid[0][0])
+    save_figure(figure, path, _DPI)
+
+
+def draw_sensitivity(rows: list[Row], style: Style, path: Path) -> None:
+    """A panel for each rule: inputs against targets, changes summed over all lags."""
+    tables = {}
+    for label in style.among(rows):
+        sums = np.zeros((len(INPUTS), len(TARGETS)))
+        for row in rows:
+            if row["rule"] == label:
+                place = list(INPUTS).index(row["input"]), TARGETS.index(row["target"])
+                sums[place] += row["change"]
+        tables[label] = sums
+    words = ([*INPUTS.values()], [f"{target} target" for target in TARGETS])
+    title = "change of the target, summed over lags (total variation per s.d. of the input)"
+    _heatmaps(tables, words, title, path, top=None)
+
+
+def draw_closest(rows: list[Row], style: Style, path: Path) -> None:
+    """Bars of R² for each feature alone and all together."""
+    features = list(dict.fromkeys(row["feature"] for row in rows if row["feature"] != ALL))
+    features.append(ALL)
+    labels = style.among(rows)
+    figure, axes = pyplot().subplots(
+        figsize=(7, 0.28 * len(features) * len(labels) + 1.4), layout="constrained"
+    )
+    height = 0.8 / len(labels)
+    for index, label in enumerate(labels):
+        scores = {row["feature"]: row["r2"] for row in rows if row["rule"] == label}
+        places = [i + index * height for i, name in enumerate(features) if name in scores]
+        widths = [max(scores[name], 0) for name in features if name in scores]
+        colour = style.line(label)["color"]
+        bars = axes.barh(places, widths, height=height * 0.9, color=colour, label=label)
+        axes.bar_label(bars, fmt="%.2f", fontsize="x-small", padding=2)
+    middle = 0.4 - height / 2
+    axes.set_yticks([i + middle for i in range(len(features))], features)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.1)
+    axes.set_xlabel("share of the push explained (cross-validated R²)")
+    axes.grid(axis="x", alpha=0.3)
+    _legend(figure, axes)
+    save_figure(figure, path, _DPI)
+
+
+def draw_traces(rows: list[Row], style: Style, path: Path) -> None:
+    """A column for each rule: the first steps of its agent's first trajectory."""
+    labels = style.among(rows)
+    named = [name for name in QUANTITIES if any(name in row for row in rows)]
+    figure, grid = pyplot().subplots(
+        len(named),
+        len(labels),
+        figsize=(max(4.2 * len(labels), 5), 1.25 * len(named) + 0.6),
+        layout="constrained",
+        squeeze=False,
+        sharex=True,
+        sharey="row",
+    )
+    for column, label in enumerate(labels):
+        own = [row for row in rows if row["rule"] == label and row["trajectory"] == 0][:SHOWN]
+        for axes, name in zip(grid[:, column], named, strict=True):
+            _trace(axes, own, name, style.line(label)["color"])
+            if column == 0:
+                axes.set_ylabel(_ALONG[name], fontsize="small")
+        grid[0, column].set_title(f"agent trained with {label}", fontsize="medium")
+        grid[-1, column].set_xlabel("step (dotted: episode ends)")
+    save_figure(figure, path, _DPI)
+
+
+def _trace(axes: Any, own: list[Row], name: str, colour: str) -> None:
+    for row in own:
+        if row["ended"]:
+            axes.axvline(row["step"] + 0.5, color="black", linestyle=":", linewidth=0.7)
+    axes.grid(alpha=0.3)
+    if not own or name not in own[0]:
+        axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center", color="grey")
+        return
+    steps, values = [row["step"] for row in own], [row[name] for row in own]
+    if name == "reward":
+        axes.bar(steps, values, color=colour)
+    else:
+        axes.plot(steps, values, color=colour, marker="o", markersize=3)
+
+
+def draw_probes(rows: list[Row], style: Style, path: Path) -> None:
+    """A panel for each rule: outputs against quantities."""
+    quantities = list(dict.fromkeys(row["quantity"] for row in rows))
+    order = [o for o in ("y", "z", "q", "v", "policy") if o in {row["output"] for row in rows}]
+    tables = {}
+    for label in style.among(rows):
+        scores = {(r["quantity"], r["output"]): r["r2"] for r in rows if r["rule"] == label}
+        tables[label] = np.array([[scores.get((q, o), np.nan) for o in order] for q in quantities])
+    title = "cross-validated R² of a linear probe"
+    _heatmaps(tables, (quantities, order), title, path, top=1.0)
+
+
+def draw_reliance(rows: list[Row], style: Style, path: Path) -> None:
+    """A panel for each discovered rule: learning curves of its variants, and of a random rule."""
+    labels = [label for label in style.among(rows) if label not in style.nulls]
+    figure, grid = pyplot().subplots(
+        1,
+        len(labels),
+        figsize=(max(5.5 * len(labels), 7), 4.4),
+        layout="constrained",
+        squeeze=False,
+    )
+    nulls = [row for row in rows if row["rule"] in style.nulls]
+    for axes, label in zip(grid[0], labels, strict=True):
+        own = [row for row in rows if row["rule"] == label]
+        for index, variant in enumerate(dict.fromkeys(row["variant"] for row in own)):
+            hidden = next((h for h in _LINES if variant.startswith(f"no {h} ")), None)
+            _curve(
+                axes,
+                [row for row in own if row["variant"] == variant],
+                variant,
+                COLOURS[index],
+                _LINES.get(hidden or "", "-"),
+            )
+        _curve(axes, nulls, "random rule", _NULL, "-")
+        axes.set_title(label, fontsize="medium")
+        axes.set_xlabel("training steps")
+        axes.set_ylabel("return of the last 100 episodes")
+        axes.grid(alpha=0.3)
+    _legend(figure, grid[0][0])
+    save_figure(figure, path, _DPI)
+
+
+def _curve(axes: Any, rows: list[Row], label: str, colour: str, line: str) -> None:
+    """Mean over seeds, and a band from least to greatest."""
+    steps = sorted({row["step"] for row in rows})
+    values = [[row["return"] for row in rows if row["step"] == step] for step in steps]
+    width = 2.2 if label == WHOLE else 1.4
+    means = [float(np.mean(v)) for v in values]
+    axes.plot(steps, means, color=colour, linestyle=line, linewidth=width, label=label)
+    low, high = [min(v) for v in values], [max(v) for v in values]
+    axes.fill_between(steps, low, high, color=colour, alpha=0.12, linewidth=0)
+
+
+def _heatmaps(
+    tables: dict[str, np.ndarray],
+    words: tuple[Sequence[str], Sequence[str]],
+    title: str,
+    path: Path,
+    top: float | None,
+) -> None:
+    """A panel of numbers for each rule, rows and columns named alike."""
+    rows, columns = words
+    plt = pyplot()
+    figure, grid = plt.subplots(
+        1,
+        len(tables),
+        figsize=(0.75 * len(columns) * len(tables) + 3, 0.32 * len(rows) + 1.4),
+        layout="constrained",
+        squeeze=False,
+        sharey=True,
+    )
+    top = top or max(float(np.nanmax(table)) for table in tables.values()) or 1.0
+    for axes, (label, table) in zip(grid[0], tables.items(), strict=True):
+        image = axes.imshow(table, vmin=0, vmax=top, cmap="cividis", aspect="auto")
+        axes.set_title(label, fontsize="medium")
+        axes.set_xticks(range(len(columns)), columns, rotation=30, ha="right")
+        axes.set_yticks(range(len(rows)), rows)
+        for (row, column), value in np.ndenumerate(table):
+            text = "–" if np.isnan(value) else f"{value:.2f}"  # noqa: RUF001
+            ink = "black" if value > 0.6 * top else "white"
+            ink = "black" if np.isnan(value) else ink
+            axes.text(column, row, text, ha="center", va="center", fontsize="x-small", color=ink)
+    figure.colorbar(image, ax=list(grid[0]), shrink=0.8)
+    figure.suptitle(title, fontsize="medium")
+    save_figure(figure, path, _DPI)
+
+
+def _legend(figure: Any, axes: Any) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside lower center", frameon=False, fontsize="small", ncols=3
+    )
