@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from discorl.analysis.closest import ALL
 from discorl.analysis.reliance import WHOLE
-from discorl.analysis.responses import INPUTS, SWEPT, TARGETS, Row
+from discorl.analysis.responses import BY_REWARD, BY_Z, INPUTS, SWEPT, TARGETS, Row
 from discorl.analysis.traces import QUANTITIES, SHOWN
 from discorl.runs.plots import COLOURS, pyplot, save_figure
 
@@ -29,6 +30,13 @@ _ALONG = {
     "policy_entropy": "policy entropy\n(nats)",
     "reward": "reward",
 }
+_CREDIT = {
+    BY_REWARD: "change of the push at t\n(nats per unit of reward at t + k)",
+    BY_Z: "change of the z target at t\n(total variation per s.d. of z at t + k)",
+}
+_OUTPUTS = ("y", "z", "q", "v", "policy")
+_TINY = 0.005
+"""What would be shown as zero is shown by its magnitude."""
 _LINES = {"y": "--", "z": ":"}
 
 
@@ -74,32 +82,28 @@ def draw_responses(rows: list[Row], style: Style, path: Path) -> None:
     save_figure(figure, path, _DPI)
 
 
-def draw_credit(rows: list[Row], style: Style, path: Path, decay: float) -> None:
-    """How far back a reward, and z, are felt: change by lag, relative to no lag."""
+def draw_credit(rows: list[Row], style: Style, path: Path, decays: Mapping[str, float]) -> None:
+    """How far back a reward, and z, are felt: the change of a target by lag.
+
+    Args:
+      decays: rule -> what a reward loses with each step in its advantages; drawn dotted.
+    """
     kinds = list(dict.fromkeys(row["what"] for row in rows))
     figure, grid = pyplot().subplots(
         1, len(kinds), figsize=(4.6 * len(kinds), 3.6), layout="constrained", squeeze=False
     )
     for axes, what in zip(grid[0], kinds, strict=True):
         for label in style.among(rows):
-            own = [r for r in rows if (r["rule"], r["what"]) == (label, what) and r["relative"]]
-            lags, values = [r["lag"] for r in own], [r["relative"] for r in own]
+            own = [r for r in rows if (r["rule"], r["what"]) == (label, what)]
+            lags, values = [r["lag"] for r in own], [r["change"] or np.nan for r in own]
             axes.plot(lags, values, marker="o", markersize=3, label=label, **style.line(label))
-        if what.endswith("reward"):
-            lags = sorted({row["lag"] for row in rows})
-            axes.plot(lags, [decay**k for k in lags], color="black", linewidth=0.8, linestyle=":")
-            last = (lags[-1], decay ** lags[-1])
-            axes.annotate(
-                r"(discount $\times$ $\lambda$)$^k$",
-                last,
-                ha="right",
-                va="bottom",
-                fontsize="small",
-            )
+            if what == BY_REWARD and label not in style.nulls:
+                expected = [values[0] * decays[label] ** k for k in lags]
+                axes.plot(lags, expected, color="black", linewidth=0.8, linestyle=":")
         axes.set_yscale("log")
         axes.set_title(what, fontsize="medium")
         axes.set_xlabel("lag k (steps)")
-        axes.set_ylabel("change at t, relative to lag 0")
+        axes.set_ylabel(_CREDIT[what], fontsize="small")
         axes.grid(alpha=0.3)
     _legend(figure, grid[0][0])
     save_figure(figure, path, _DPI)
@@ -107,17 +111,17 @@ def draw_credit(rows: list[Row], style: Style, path: Path, decay: float) -> None
 
 def draw_sensitivity(rows: list[Row], style: Style, path: Path) -> None:
     """A panel for each rule: inputs against targets, changes summed over all lags."""
-    tables = {}
+    tables: dict[str, tuple[np.ndarray, Sequence[str]]] = {}
     for label in style.among(rows):
         sums = np.zeros((len(INPUTS), len(TARGETS)))
         for row in rows:
             if row["rule"] == label:
                 place = list(INPUTS).index(row["input"]), TARGETS.index(row["target"])
                 sums[place] += row["change"]
-        tables[label] = sums
-    words = ([*INPUTS.values()], [f"{target} target" for target in TARGETS])
+        tables[label] = sums, [f"{target} target" for target in TARGETS]
+    top = max(float(sums.max()) for sums, _ in tables.values()) or 1.0
     title = "change of the target, summed over lags (total variation per s.d. of the input)"
-    _heatmaps(tables, words, title, path, top=None)
+    _heatmaps(tables, list(INPUTS.values()), title, path, top)
 
 
 def draw_closest(rows: list[Row], style: Style, path: Path) -> None:
@@ -188,13 +192,12 @@ def _trace(axes: Any, own: list[Row], name: str, colour: str) -> None:
 def draw_probes(rows: list[Row], style: Style, path: Path) -> None:
     """A panel for each rule: outputs against quantities."""
     quantities = list(dict.fromkeys(row["quantity"] for row in rows))
-    order = [o for o in ("y", "z", "q", "v", "policy") if o in {row["output"] for row in rows}]
-    tables = {}
+    tables: dict[str, tuple[np.ndarray, Sequence[str]]] = {}
     for label in style.among(rows):
         scores = {(r["quantity"], r["output"]): r["r2"] for r in rows if r["rule"] == label}
-        tables[label] = np.array([[scores.get((q, o), np.nan) for o in order] for q in quantities])
-    title = "cross-validated R² of a linear probe"
-    _heatmaps(tables, (quantities, order), title, path, top=1.0)
+        outputs = [o for o in _OUTPUTS if o in {output for _, output in scores}]
+        tables[label] = np.array([[scores[q, o] for o in outputs] for q in quantities]), outputs
+    _heatmaps(tables, quantities, "cross-validated R² of a linear probe", path, top=1.0)
 
 
 def draw_reliance(rows: list[Row], style: Style, path: Path) -> None:
@@ -240,37 +243,40 @@ def _curve(axes: Any, rows: list[Row], label: str, colour: str, line: str) -> No
 
 
 def _heatmaps(
-    tables: dict[str, np.ndarray],
-    words: tuple[Sequence[str], Sequence[str]],
+    tables: dict[str, tuple[np.ndarray, Sequence[str]]],
+    words: Sequence[str],
     title: str,
     path: Path,
-    top: float | None,
+    top: float,
 ) -> None:
-    """A panel of numbers for each rule, rows and columns named alike."""
-    rows, columns = words
-    plt = pyplot()
-    figure, grid = plt.subplots(
+    """A panel of numbers for each rule: what its rows are called, and its own columns."""
+    columns = [len(own) for _, own in tables.values()]
+    figure, grid = pyplot().subplots(
         1,
         len(tables),
-        figsize=(0.75 * len(columns) * len(tables) + 3, 0.32 * len(rows) + 1.4),
+        figsize=(0.62 * sum(columns) + 3, 0.32 * len(words) + 1.4),
         layout="constrained",
         squeeze=False,
         sharey=True,
+        width_ratios=columns,
     )
-    top = top or max(float(np.nanmax(table)) for table in tables.values()) or 1.0
-    for axes, (label, table) in zip(grid[0], tables.items(), strict=True):
+    for axes, (label, (table, own)) in zip(grid[0], tables.items(), strict=True):
         image = axes.imshow(table, vmin=0, vmax=top, cmap="cividis", aspect="auto")
         axes.set_title(label, fontsize="medium")
-        axes.set_xticks(range(len(columns)), columns, rotation=30, ha="right")
-        axes.set_yticks(range(len(rows)), rows)
+        axes.set_xticks(range(len(own)), own, rotation=30, ha="right")
+        axes.set_yticks(range(len(words)), words)
         for (row, column), value in np.ndenumerate(table):
-            text = "–" if np.isnan(value) else f"{value:.2f}"  # noqa: RUF001
             ink = "black" if value > 0.6 * top else "white"
-            ink = "black" if np.isnan(value) else ink
+            text = "–" if np.isnan(value) else _two_digits(value)  # noqa: RUF001
             axes.text(column, row, text, ha="center", va="center", fontsize="x-small", color=ink)
+        axes.set_facecolor(_NULL)
     figure.colorbar(image, ax=list(grid[0]), shrink=0.8)
-    figure.suptitle(title, fontsize="medium")
+    figure.suptitle(textwrap.fill(title, int(9 * figure.get_figwidth())), fontsize="medium")
     save_figure(figure, path, _DPI)
+
+
+def _two_digits(value: float) -> str:
+    return f"{value:.2f}" if abs(value) >= _TINY or value == 0 else f"{value:.0e}"
 
 
 def _legend(figure: Any, axes: Any) -> None:

@@ -23,6 +23,8 @@ from discorl.rules.disco import DiscoRule, DiscoTargets
 from discorl.rules.meta_network import MetaInputs, MetaOutputs
 
 Row = dict[str, Any]
+BY_REWARD, BY_Z = "policy target, by reward", "z target, by z"
+"""What is changed k steps later, and what is looked at."""
 
 _STEPS, _COPIES = 29, 16
 """Of the experience: stored steps and trajectories."""
@@ -111,7 +113,7 @@ def reward_credit(subject: Subject) -> list[Row]:
         )
         change = (up.push(subject.rule) - down.push(subject.rule)) / (2 * _SMALL_CHANGE)
         changes.append(_by_lag(change.abs(), step))
-    return _lag_rows(subject, "policy target, by reward", torch.stack(changes).mean(dim=0))
+    return _lag_rows(subject, BY_REWARD, torch.stack(changes).mean(dim=0))
 
 
 def input_sensitivity(subject: Subject, told: Told) -> list[Row]:
@@ -201,7 +203,7 @@ def bootstrapping(subject: Subject, sensitivity: list[Row]) -> list[Row]:
         )
         for lag in range(_LAGS + 1)
     ]
-    return _lag_rows(subject, "z target, by z", torch.tensor(lags)) if sensitivity else []
+    return _lag_rows(subject, BY_Z, torch.tensor(lags)) if sensitivity else []
 
 
 def _lag_rows(subject: Subject, what: str, changes: Tensor) -> list[Row]:

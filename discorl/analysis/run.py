@@ -127,9 +127,9 @@ class _Work:
             own = input_sensitivity(subject, told)
             sensitivity += own
             credit += reward_credit(subject) + bootstrapping(subject, own)
-        decay = _decay(subjects[0])
+        decays = {subject.label: _decay(subject) for subject in subjects}
         self._keep("responses", responses, figures.draw_responses)
-        self._keep("credit", credit, partial(figures.draw_credit, decay=decay))
+        self._keep("credit", credit, partial(figures.draw_credit, decays=decays))
         self._keep("sensitivity", sensitivity, figures.draw_sensitivity)
 
     def _closest(self, subjects: list[Subject]) -> None:
