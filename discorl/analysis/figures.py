@@ -35,6 +35,8 @@ _CREDIT = {
     BY_Z: "change of the z target at t\n(total variation per s.d. of z at t + k)",
 }
 _OUTPUTS = ("y", "z", "q", "v", "policy")
+_LONG = 34
+"""Letters of a label that fit above a panel, or thrice below a figure."""
 _TINY = 0.005
 """What would be shown as zero is shown by its magnitude."""
 _LINES = {"y": "--", "z": ":"}
@@ -157,7 +159,7 @@ def draw_traces(rows: list[Row], style: Style, path: Path) -> None:
     figure, grid = pyplot().subplots(
         len(named),
         len(labels),
-        figsize=(max(4.2 * len(labels), 5), 1.25 * len(named) + 0.6),
+        figsize=(max(3.4 * len(labels), 5), 1.25 * len(named) + 0.6),
         layout="constrained",
         squeeze=False,
         sharex=True,
@@ -169,7 +171,7 @@ def draw_traces(rows: list[Row], style: Style, path: Path) -> None:
             _trace(axes, own, name, style.line(label)["color"])
             if column == 0:
                 axes.set_ylabel(_ALONG[name], fontsize="small")
-        grid[0, column].set_title(f"agent trained with {label}", fontsize="medium")
+        grid[0, column].set_title(_short(label), fontsize="medium")
         grid[-1, column].set_xlabel("step (dotted: episode ends)")
     save_figure(figure, path, _DPI)
 
@@ -179,6 +181,7 @@ def _trace(axes: Any, own: list[Row], name: str, colour: str) -> None:
         if row["ended"]:
             axes.axvline(row["step"] + 0.5, color="black", linestyle=":", linewidth=0.7)
     axes.grid(alpha=0.3)
+    axes.ticklabel_format(useOffset=False)
     if not own or name not in own[0]:
         axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center", color="grey")
         return
@@ -223,7 +226,7 @@ def draw_reliance(rows: list[Row], style: Style, path: Path) -> None:
                 _LINES.get(hidden or "", "-"),
             )
         _curve(axes, nulls, "random rule", _NULL, "-")
-        axes.set_title(label, fontsize="medium")
+        axes.set_title(_short(label), fontsize="medium")
         axes.set_xlabel("training steps")
         axes.set_ylabel("return of the last 100 episodes")
         axes.grid(alpha=0.3)
@@ -262,7 +265,7 @@ def _heatmaps(
     )
     for axes, (label, (table, own)) in zip(grid[0], tables.items(), strict=True):
         image = axes.imshow(table, vmin=0, vmax=top, cmap="cividis", aspect="auto")
-        axes.set_title(label, fontsize="medium")
+        axes.set_title(_short(label), fontsize="medium")
         axes.set_xticks(range(len(own)), own, rotation=30, ha="right")
         axes.set_yticks(range(len(words)), words)
         for (row, column), value in np.ndenumerate(table):
@@ -281,6 +284,12 @@ def _two_digits(value: float) -> str:
 
 def _legend(figure: Any, axes: Any) -> None:
     handles, labels = axes.get_legend_handles_labels()
+    columns = 3 if max(map(len, labels), default=0) <= _LONG else 1
     figure.legend(
-        handles, labels, loc="outside lower center", frameon=False, fontsize="small", ncols=3
+        handles, labels, loc="outside lower center", frameon=False, fontsize="small", ncols=columns
     )
+
+
+def _short(label: str) -> str:
+    """A rule's name, settings and all, where there is room for a few letters."""
+    return label if len(label) <= _LONG else f"{label[: _LONG - 1]}…"

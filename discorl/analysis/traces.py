@@ -12,7 +12,7 @@ from discorl.analysis.subjects import Subject
 from discorl.values import entropy, lookup
 
 QUANTITIES = ("y_confidence", "z_confidence", "value", "policy_entropy", "reward")
-SHOWN = 24
+SHOWN = 16
 """Steps of the first trajectory in the figure."""
 
 
