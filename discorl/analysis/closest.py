@@ -22,7 +22,7 @@ _SMALL = 1e-12
 def closest_updates(subject: Subject) -> list[Row]:
     """How well each feature alone, and all together, explain the push on experience that was not
     fitted; and the slope of each alone."""
-    evidence = subject.evidence(subject.explored)
+    evidence = subject.learning.evidence()
     push, targets = evidence.push_and_targets(subject.rule)
     features = _features(subject, evidence, targets)
     kept = _real_steps(evidence)

@@ -18,7 +18,7 @@ HORIZONS = (1, 2, 4, 16)
 
 def probes(subject: Subject) -> list[Row]:
     """R² of each quantity, told linearly from each output on trajectories that were not fitted."""
-    evidence = subject.evidence(subject.explored)
+    evidence = subject.grown.evidence()
     quantities = future(evidence)
     known = torch.stack([~tensor.isnan() for tensor in quantities.values()]).all(dim=0)
     if known.sum() == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,6 +15,7 @@ from discorl.outputs import AgentOutputs
 from discorl.rollout import Transitions
 from discorl.rules.disco import DiscoRule, DiscoState, DiscoTargets
 from discorl.settings import change
+from discorl.training.trainer import Trainer
 
 WHOLE = "the rule as it is"
 _POINTS = 50
@@ -73,11 +75,10 @@ def reliance(candidates: Sequence[Candidate], config: AnalyseConfig, told: Told)
         ways = {WHOLE: candidate.rule} if candidate.null else variants(candidate.rule)
         for variant, rule in ways.items():
             for seed in range(config.seed, config.seed + config.seeds):
-                life = change(candidate.config, {"seed": seed})
-                one = Candidate(candidate.label, rule, life)
                 what = f"{candidate.label}, {variant}, seed {seed}"
-                trainer, returns = train_agent(one, told, what)
-                trainer.close()
+                life = change(candidate.config, {"seed": seed})
+                with closing(Trainer(life, rule)) as trainer:
+                    returns = train_agent(trainer, life.steps, told, what)
                 rows += _curve(candidate.label, variant, seed, returns)
     return rows
 

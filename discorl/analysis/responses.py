@@ -31,7 +31,7 @@ _STEPS, _COPIES = 29, 16
 _LAGS = 16
 _PERTURBED = 4
 """So many steps in a row are changed, one at a time."""
-_POINTS = 13
+_POINTS = 9
 _SMALL_CHANGE = 1e-3
 _SCALE = torch.linspace(-2, 2, _POINTS).tolist()
 _PROBABILITIES = torch.linspace(0.02, 0.98, _POINTS).tolist()
@@ -65,7 +65,7 @@ TARGETS = ("policy", "y", "z")
 def sweep(subject: Subject, told: Told) -> list[Row]:
     """The push at one step while one quantity there takes other values: quartiles over steps and
     trajectories."""
-    evidence = subject.evidence(subject.explored, _STEPS, _COPIES)
+    evidence = subject.learning.evidence(steps=_STEPS, copies=_COPIES)
     start = (_STEPS - _PERTURBED) // 2
     rows: list[Row] = []
     for done, (name, grid) in enumerate(SWEPT.items()):
@@ -102,7 +102,7 @@ def reward_credit(subject: Subject) -> list[Row]:
     Neighbouring trajectories are changed in opposite directions, so that moving averages over the
     batch stay where they are.
     """
-    evidence = subject.evidence(subject.explored, _STEPS, _COPIES).as_one_episode()
+    evidence = subject.learning.evidence(steps=_STEPS, copies=_COPIES).as_one_episode()
     rewards = evidence.transitions.rewards
     signs = 1 - 2 * (torch.arange(rewards.shape[1]) % 2).to(rewards.dtype)
     changes = []
@@ -124,7 +124,7 @@ def input_sensitivity(subject: Subject, told: Told) -> list[Row]:
     rule, rows = subject.rule, []
     if not isinstance(rule, DiscoRule):
         return []
-    evidence = subject.evidence(subject.explored, _STEPS, _COPIES).as_one_episode()
+    evidence = subject.learning.evidence(steps=_STEPS, copies=_COPIES).as_one_episode()
     _, targets = evidence.push_and_targets(rule)
     assert isinstance(targets, DiscoTargets)
     inputs = meta_inputs(rule, evidence, targets)

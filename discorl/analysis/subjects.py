@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from discorl.agents.base import Agent
 from discorl.analysis.config import AnalyseConfig
 from discorl.analysis.evidence import Evidence, look
 from discorl.errors import DiscorlError
+from discorl.learner import LearnerState
 from discorl.library.catalogue import as_rule
 from discorl.library.formats import SUFFIXES
 from discorl.life.acting import choose
@@ -24,6 +26,7 @@ from discorl.rules.meta_network import MetaNetworkSizes
 from discorl.training.config import TrainConfig
 from discorl.training.presets import make_config
 from discorl.training.trainer import Trainer
+from discorl.tree import tree_map
 
 AnyRule = str | Path | UpdateRule
 Told = Callable[[str, int, int], None]
@@ -62,39 +65,41 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A rule, an agent that learned by it, and what that agent lived through afterwards."""
+class Moment:
+    """An agent at one time of its life, and what it lives through if it stays as it is."""
 
-    candidate: Candidate
-    episode_return: float
-    """Mean return of its last 100 training episodes."""
-    rule: DiscoRule | ActorCritic
-    """In float64."""
-    trainer: Trainer
+    agent: Agent
+    state: LearnerState
     explored: Rollout
     """Experience with some random actions."""
     own: Rollout
     """Experience with its own policy."""
 
+    def evidence(self, own: bool = False, steps: int = LENGTH, copies: int = COPIES) -> Evidence:
+        """What the rule would read in an update on some of this experience."""
+        rollout = self.own if own else self.explored
+        part = tree_map(lambda tensor: tensor[:steps, :copies], rollout)
+        return look(self.agent, self.state, part)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A rule, and an agent that learned by it."""
+
+    candidate: Candidate
+    rule: DiscoRule | ActorCritic
+    """In float64."""
+    episode_return: float
+    """Mean return of the agent's last 100 training episodes."""
+    learning: Moment
+    """Halfway through its training, while its policy still changes: later, an action that is
+    certain cannot be made likelier."""
+    grown: Moment
+    """At the end of its training."""
+
     @property
     def label(self) -> str:
         return self.candidate.label
-
-    def evidence(
-        self, rollout: Rollout, steps: int | None = None, copies: int = COPIES
-    ) -> Evidence:
-        """What the rule would read in an update on some of this experience."""
-        steps = len(rollout.actions) if steps is None else steps
-        part = Rollout(
-            rollout.observations[:steps, :copies],  # type: ignore[index]
-            rollout.actions[:steps, :copies],
-            rollout.rewards[:steps, :copies],
-            rollout.discounts[:steps, :copies],
-            rollout.logits[:steps, :copies],
-            None if rollout.final is None else rollout.final[:steps, :copies],
-        )
-        life = self.trainer.life
-        return look(life.mind.learner.agent, life.state, part)
 
 
 def find_candidates(rules: Sequence[AnyRule], config: AnalyseConfig) -> list[Candidate]:
@@ -151,29 +156,32 @@ def _nulls(given: Sequence[Candidate], config: AnalyseConfig) -> list[Candidate]
     return list(nulls.values())
 
 
-def train_agent(candidate: Candidate, told: Told, what: str) -> tuple[Trainer, list[float]]:
-    """An agent that learned by the rule; and the mean return of its last 100 episodes by step."""
-    trainer, returns = Trainer(candidate.config, candidate.rule), []
-    steps = candidate.config.steps
-    for step in range(steps):
+def train_agent(trainer: Trainer, steps: int, told: Told, what: str) -> list[float]:
+    """Train an agent up to a step; returns the mean return of its last 100 episodes after each."""
+    returns = []
+    while trainer.step < steps:
         trainer.train_step()
         returns.append(trainer.life.episodes.mean_return())
-        told(what, step + 1, steps)
-    return trainer, returns
+        told(what, trainer.step, trainer.config.steps)
+    return returns
 
 
 def make_subject(candidate: Candidate, told: Told) -> Subject:
-    """Train an agent, and let it act."""
-    trainer, returns = train_agent(candidate, told, f"training an agent with {candidate.label}")
-    trainer.close()
-    return Subject(
-        candidate,
-        returns[-1],
-        candidate.rule.to(torch.float64),
-        trainer,
-        _experience(trainer, _RANDOM_SHARE),
-        _experience(trainer, 0.0),
-    )
+    """Train an agent, and let it act halfway and at the end."""
+    steps, what = candidate.config.steps, f"training an agent with {candidate.label}"
+    with closing(Trainer(candidate.config, candidate.rule)) as trainer:
+        train_agent(trainer, steps // 2, told, what)
+        learning = _moment(trainer)
+        train_agent(trainer, steps, told, what)
+        grown = _moment(trainer)
+        episode_return = trainer.life.episodes.mean_return()
+    return Subject(candidate, candidate.rule.to(torch.float64), episode_return, learning, grown)
+
+
+def _moment(trainer: Trainer) -> Moment:
+    life = trainer.life
+    explored, own = (_experience(trainer, share) for share in (_RANDOM_SHARE, 0.0))
+    return Moment(life.mind.learner.agent, life.state, explored, own)
 
 
 @torch.no_grad()

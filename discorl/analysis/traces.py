@@ -18,7 +18,7 @@ SHOWN = 16
 
 def traces(subject: Subject) -> list[Row]:
     """A row for each step of each trajectory that the agent's own policy made."""
-    evidence = subject.evidence(subject.own)
+    evidence = subject.grown.evidence(own=True)
     quantities = along(subject, evidence)
     ended = evidence.transitions.terminals
     steps, copies = ended.shape

@@ -140,7 +140,7 @@ def subject(tiny_rule: DiscoRule) -> Subject:
 
 @pytest.fixture(scope="module")
 def evidence(subject: Subject) -> Evidence:
-    return subject.evidence(subject.explored, 12, 4)
+    return subject.grown.evidence(steps=12, copies=4)
 
 
 def test_the_inputs_found_are_those_that_the_rule_read(
@@ -272,7 +272,7 @@ def test_disco103_pushes_an_action_up_by_its_advantage(disco103_path: Path) -> N
     # Given Disco103 and a newborn agent
     candidate = find_candidates([disco103_path], AnalyseConfig(steps=1))[0]
     subject = make_subject(candidate, lambda *_: None)
-    evidence = subject.evidence(subject.explored, 8, 8)
+    evidence = subject.grown.evidence(steps=8, copies=8)
     # When the advantage of one action is changed, then its push follows
     low, none, high = pushes_at_advantages(subject.rule, evidence, 4, [-1.0, 0.0, 1.0])
     assert low.mean() < none.mean() < high.mean()
