@@ -104,6 +104,7 @@ def draw_credit(rows: list[Row], style: Style, path: Path, decays: Mapping[str, 
                 axes.plot(lags, expected, color="black", linewidth=0.8, linestyle=":")
         axes.set_yscale("log")
         axes.set_title(what, fontsize="medium")
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel("lag k (steps)")
         axes.set_ylabel(_CREDIT[what], fontsize="small")
         axes.grid(alpha=0.3)
@@ -172,6 +173,7 @@ def draw_traces(rows: list[Row], style: Style, path: Path) -> None:
             if column == 0:
                 axes.set_ylabel(_ALONG[name], fontsize="small")
         grid[0, column].set_title(_short(label), fontsize="medium")
+        grid[-1, column].xaxis.get_major_locator().set_params(integer=True)
         grid[-1, column].set_xlabel("step (dotted: episode ends)")
     save_figure(figure, path, _DPI)
 
