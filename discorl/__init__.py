@@ -2,7 +2,7 @@
 
 from discorl.agents.config import NetworkConfig
 from discorl.agents.network import Network
-from discorl.api import discover, distil, load_run, train
+from discorl.api import analyse, discover, distil, load_run, train
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.handle import Discovery
 from discorl.distillation.config import DistilConfig
@@ -70,6 +70,7 @@ __all__ = [
     "Trainer",
     "UpdateRule",
     "Video",
+    "analyse",
     "check_agent",
     "collect_rollout",
     "discover",

@@ -1,4 +1,4 @@
-"""Training, discovery, distillation, and loading their runs, each in one call."""
+"""Training, discovery, distillation, analysis, and loading runs, each in one call."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 from torch import nn
 
+from discorl.analysis.config import AnalyseConfig
+from discorl.analysis.run import start_analysis
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.handle import SHOWN as SHOWN_OF_DISCOVERY
 from discorl.discovery.handle import Discovery
@@ -34,6 +36,7 @@ from discorl.rules.base import UpdateRule
 from discorl.runs.display import shown_in_python
 from discorl.runs.folder import file_name, run_kind
 from discorl.runs.session import Callback
+from discorl.settings import change
 from discorl.training.config import TrainConfig
 from discorl.training.handle import SHOWN, Run
 from discorl.training.presets import AUTO, Kind, PresetName, make_config, observation_kind
@@ -149,6 +152,34 @@ def distil(
     with shown_in_python(progress, SHOWN_OF_DISTILLATION) as observer:
         start_distillation(config, folder, observer, callbacks, given)
     return Distillation(folder)
+
+
+def analyse(
+    rules: str | Path | UpdateRule | Sequence[str | Path | UpdateRule],
+    out: str | Path | None = None,
+    *,
+    progress: bool | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Look inside one or more rules, with a random rule beside them.
+
+    The folder ends up with a figure and a table for each analysis, `analysis.json`, and a page,
+    `README.md`, that shows the figures.
+
+    Args:
+      rules: their names, their files, or themselves: discovered rules and actor-critic.
+      out: the folder, which must be empty or new; by default a new one under `runs/`.
+      progress: as for `train`.
+      **settings: fields of `AnalyseConfig`.
+
+    Returns:
+      What `analysis.json` holds, and the `folder`.
+    """
+    several = [rules] if isinstance(rules, str | Path | UpdateRule) else list(rules)
+    config = change(AnalyseConfig(), settings)
+    folder = Path(out) if out is not None else unused_folder("analyse")
+    with shown_in_python(progress, {}) as observer:
+        return start_analysis(several, config, folder, observer)
 
 
 def load_run(

@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from discorl.analysis.config import AnalyseConfig
 from discorl.comparison.config import CompareConfig
 from discorl.discovery.config import DiscoverConfig
 from discorl.distillation.config import DistilConfig
@@ -49,6 +50,8 @@ def page() -> str:
         *_tables(DistilConfig(), "The run", known=DiscoverConfig()),
         "## Comparisons\n",
         *_tables(CompareConfig(), "The comparison"),
+        "## Analyses\n",
+        *_tables(AnalyseConfig(), "The analysis"),
         "## Rules\n",
         "A rule's own settings follow its name: `--rule actor_critic:entropy_cost=0.01`.\n",
         *_tables(ActorCritic(), "`actor_critic`"),

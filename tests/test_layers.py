@@ -21,7 +21,7 @@ LAYERS = (
     "watching",
     "training discovery own_loop",
     "playing distillation exporting",
-    "verify comparison",
+    "verify comparison analysis",
     "bench reports",
     "api",
     "cli",

@@ -1,0 +1,1 @@
+"""Looking inside a rule: what it responds to, what its predictions know, what it relies on."""
