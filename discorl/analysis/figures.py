@@ -63,24 +63,31 @@ class Style:
 
 
 def draw_responses(rows: list[Row], style: Style, path: Path) -> None:
-    """A panel for each swept quantity: the median push, and its quartiles."""
+    """A row for each rule, a panel for each swept quantity: the median push, and its quartiles."""
+    labels = style.among(rows)
     figure, grid = pyplot().subplots(
-        1, len(SWEPT), figsize=(11, 3.4), layout="constrained", sharey=True
+        len(labels),
+        len(SWEPT),
+        figsize=(11, 1.9 * len(labels) + 0.4),
+        layout="constrained",
+        squeeze=False,
+        sharex="col",
     )
-    for axes, name in zip(grid, SWEPT, strict=True):
-        for label in style.among(rows):
+    for line, label in zip(grid, labels, strict=True):
+        for axes, name in zip(line, SWEPT, strict=True):
             own = [r for r in rows if (r["rule"], r["input"]) == (label, name)]
             x, middle, low, high = (
                 [r[key] for r in own] for key in ("x", "push", "push_low", "push_high")
             )
-            axes.plot(x, middle, label=label, **style.line(label))
+            axes.plot(x, middle, **style.line(label))
             colour = style.line(label)["color"]
             axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+            axes.axhline(0, color="black", linewidth=0.6)
+            axes.grid(alpha=0.3)
+            axes.tick_params(labelsize="small")
+        line[0].set_ylabel(f"{_short(label)}\npush (nats)", fontsize="small")
+    for axes, name in zip(grid[-1], SWEPT, strict=True):
         axes.set_xlabel(_SWEPT[name])
-        axes.axhline(0, color="black", linewidth=0.6)
-        axes.grid(alpha=0.3)
-    grid[0].set_ylabel("push of the action taken\n(nats; median and quartiles)")
-    _legend(figure, grid[0])
     save_figure(figure, path, _DPI)
 
 

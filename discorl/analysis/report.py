@@ -43,7 +43,7 @@ def write_table(rows: Sequence[Row], path: Path) -> None:
 
 
 def summarise(tables: Tables, label: str) -> dict[str, Any]:
-    """What the tables say of one rule, in few numbers; None is what is not a number."""
+    """What the tables say of one rule, in few numbers."""
     own = {name: [r for r in rows if r["rule"] == label] for name, rows in tables.items()}
     found: dict[str, Any] = {}
     if rows := own.get("responses"):
@@ -66,8 +66,7 @@ def summarise(tables: Tables, label: str) -> dict[str, Any]:
         }
     if rows := own.get("reliance"):
         found["reliance"] = _curves(rows)
-    plain: dict[str, Any] = _plain(found)
-    return plain
+    return found
 
 
 def _sums(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
@@ -93,12 +92,12 @@ def _curves(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """The same with None for what JSON has no number for."""
     if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
+        return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -15,7 +15,7 @@ from discorl.analysis.config import PARTS, AnalyseConfig, Part
 from discorl.analysis.figures import Style
 from discorl.analysis.probes import probes
 from discorl.analysis.reliance import reliance
-from discorl.analysis.report import PAGE, SUMMARY, Tables, page, summarise, write_table
+from discorl.analysis.report import PAGE, SUMMARY, Tables, page, plain, summarise, write_table
 from discorl.analysis.responses import Row, bootstrapping, input_sensitivity, reward_credit, sweep
 from discorl.analysis.subjects import AnyRule, Candidate, Subject, find_candidates, make_subject
 from discorl.analysis.traces import traces
@@ -39,8 +39,7 @@ def start_analysis(
     work = _Work(candidates, config, parts, folder, observer)
     names = ", ".join(candidate.label for candidate in candidates)
     observer.start(f"{names} on {config.env} -> {folder}", work.stages, [])
-    result = work.run()
-    result["command"] = _command(rules, config)
+    result: dict[str, Any] = plain(work.run() | {"command": _command(rules, config)})
     write_json(folder / SUMMARY, result)
     text = page(result, list(work.drawn))
     write_atomically(folder / PAGE, lambda path: path.write_text(text, encoding="utf-8"))
