@@ -128,7 +128,7 @@ def test_other_rules_are_not_touched(tiny_rule: DiscoRule) -> None:
     [
         (
             "actor_critic:entropy=0.1",
-            r"unknown setting of rule actor_critic: 'entropy'\. Did you mean entropy_cost.*\?",
+            r"unknown setting of rule actor_critic: 'entropy'\. Did you mean .*entropy_cost.*\?",
         ),
         ("actor_critic:retrace_lambda=1", "rule actor_critic: 'retrace_lambda'.*vtrace_lambda"),
         ("actor_critic:name=x", "unknown setting of rule actor_critic: 'name'"),
