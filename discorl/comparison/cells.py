@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -80,14 +81,34 @@ def write_cell(folder: Path, cell: Cell, result: CellResult) -> None:
 
 
 def read_cell(folder: Path, cell: Cell) -> CellResult | None:
-    """The result of a cell that ran with exactly these settings, or None."""
+    """The result of a cell that ran with exactly these settings, or None.
+
+    A version of this package that had fewer settings counts as one with their defaults.
+    """
     path = _path(folder, cell)
     if not path.exists():
-        return None
+        return _read_earlier(folder, cell)
     result = _read(path)
     if (result.rule, result.env, result.seed) != (cell.label, cell.config.env, cell.config.seed):
         raise DiscorlError(f"{path} is no result of a cell: delete it and resume")
     return result
+
+
+def _read_earlier(folder: Path, cell: Cell) -> CellResult | None:
+    """The result under the name that an earlier version gave the same cell, if there is one."""
+    wanted = _plain(cell.config.to_json())
+    defaults = TrainConfig().to_json() if isinstance(cell.config, TrainConfig) else {}
+    begins = cell.name.rpartition("-")[0]
+    for path in sorted(folder.glob(f"{escape(begins)}-*.json")):
+        result = _read(path)
+        if result.rule == cell.label and _plain(defaults | result.config) == wanted:
+            return result
+    return None
+
+
+def _plain(values: dict[str, Any]) -> Any:
+    """As they come back from a file."""
+    return json.loads(json.dumps(values))
 
 
 def salvage_cells(folder: Path) -> tuple[list[CellResult], list[str]]:

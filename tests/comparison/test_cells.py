@@ -1,11 +1,13 @@
 """Files of single results: what is damaged is said, and nothing is drawn from it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from discorl.comparison.cells import Cell, CellResult, read_cell, write_cell
 from discorl.errors import DiscorlError
+from discorl.settings import change
 from discorl.training.config import TrainConfig
 
 CELL = Cell("actor_critic", TrainConfig(), "actor_critic")
@@ -29,6 +31,18 @@ def test_a_result_comes_back(tmp_path):
     found = read_cell(tmp_path, CELL)
     assert found.final_return == 0.5
     assert [tuple(point) for point in found.curve] == RESULT.curve
+
+
+def test_a_result_from_before_there_was_a_setting_is_found(tmp_path):
+    config = {name: v for name, v in RESULT.config.items() if name != "layer_norm"}
+    write_cell(tmp_path, CELL, replace(RESULT, config=config))
+    (path,) = tmp_path.glob("*.json")
+    path.rename(path.with_name(path.name.rpartition("-")[0] + "-0123456789.json"))
+    assert read_cell(tmp_path, CELL).final_return == 0.5
+    other = replace(CELL, config=change(CELL.config, {"layer_norm": True}))
+    assert read_cell(tmp_path, other) is None
+    another_rule = replace(CELL, label="sprout")
+    assert read_cell(tmp_path, another_rule) is None
 
 
 @pytest.mark.parametrize(
