@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from discorl.envs.tensor import StackableGame
-from discorl.envs.tools import check_least, clip, draw_flips, look_up, mark, pad
+from discorl.envs.line import Line
+from discorl.envs.tools import check_least, clip
 
 
 @dataclass(frozen=True)
-class Chain(StackableGame):
+class Chain(Line):
     """Go forth along a chain to its far end, or take a small pay and begin again.
 
     A step forth pays nothing, but at the far end it pays 1. A step back leads to the beginning,
@@ -33,19 +33,10 @@ class Chain(StackableGame):
     seed: int = 0
     """Fixes at which places the two actions are swapped; 0 swaps none: back, forth."""
 
-    num_actions = 2
-    shows_end = True
-    sizes = ("length",)
-
     def __post_init__(self) -> None:
         check_least(self, length=2, slip=0, small=0, reward_scale=0, steps=1, seed=0)
         if self.slip > 1:
             raise ValueError(f"slip: expected at most 1, got {self.slip}")
-
-    @property
-    def observation_shape(self) -> tuple[int, ...]:
-        """1 at the place, else 0."""
-        return (self.length,)
 
     @property
     def optimal_return(self) -> float:
@@ -60,32 +51,14 @@ class Chain(StackableGame):
             ]
         return self.reward_scale * values[0]
 
-    @property
-    def action_names(self) -> tuple[str, ...] | None:
-        """What the actions mean, if they mean the same everywhere."""
-        return None if self.seed else ("back", "forth")
-
-    def lay_out(self, frame: Chain) -> dict[str, Tensor]:
-        """See `StackableGame.lay_out`: 1 where action 0 goes forth."""
-        return {"flips": pad(draw_flips(self.length, self.seed), frame.length)}
-
-    def start(self, num_envs: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """See `TensorGame.start`."""
-        zeros = torch.zeros(num_envs, dtype=torch.int64, device=generator.device)
-        return {"place": zeros, "time": zeros.clone()}
-
     def play(
         self, state: dict[str, Tensor], actions: Tensor, generator: torch.Generator
     ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """See `TensorGame.play`."""
         place, time = state["place"], state["time"] + 1
         luck = torch.rand(place.shape, generator=generator, device=place.device)
-        meant = actions != look_up(self.tables(generator.device)["flips"], place)
+        meant = self.leads_forth(actions, place)
         forth = meant ^ (luck < self.slip)
         pay = forth * (place == self.length - 1) + ~forth * self.small
         place = clip(place + 1, self.length - 1) * forth
         return {"place": place, "time": time}, self.reward_scale * pay, time == self.steps
-
-    def observe(self, state: dict[str, Tensor]) -> Tensor:
-        """See `TensorGame.observe`: uint8 zeros and ones."""
-        return mark(state["place"][:, None], self.frame.length)
