@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from discorl.group import SOLO
+from discorl.rollout import Rollout
 
 TOLERANCE = 1e-10
 SIZES = (2, 3)
@@ -29,12 +30,11 @@ def outcomes(tmp_path_factory):
         finally:
             for rank in ranks:
                 rank.kill()
-    return {
-        size: [
-            torch.load(folder / f"{rank}_of_{size}.pt", weights_only=False) for rank in range(size)
-        ]
-        for size in SIZES
-    }
+    with torch.serialization.safe_globals([Rollout]):
+        return {
+            size: [torch.load(folder / f"{rank}_of_{size}.pt") for rank in range(size)]
+            for size in SIZES
+        }
 
 
 def assert_near(found, expected):

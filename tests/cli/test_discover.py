@@ -4,20 +4,18 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
+from functools import partial
 from pathlib import Path
 
+import programs
 import pytest
 import torch
-from safetensors.torch import load_file
+from programs import CLI, is_writing, last_tensors, records, start, timeless
 
 from discorl.cli.__main__ import main
 from discorl.discovery.run import read_discovery_config
 from discorl.library.catalogue import load_rule
-from discorl.runs.checkpoint import list_checkpoints
-from discorl.runs.metrics import read_metrics
 
 META_STEPS = 6
 SMALL = [
@@ -28,61 +26,9 @@ SMALL = [
     *("--eval-steps", "10", "--eval-every", "3", "--checkpoint-every", "2", "--log-every", "1"),
 ]
 DISCOVER = ["discover", *SMALL, "--meta-steps", META_STEPS]
-CLI = ("-m", "discorl.cli")
 TWO_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *CLI)
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-
-
-def start(*arguments, program=CLI):
-    return subprocess.Popen(
-        [sys.executable, *program, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    )
-
-
-def finish(process, timeout=240):
-    """Exit code, standard output and standard error."""
-    try:
-        out, err = process.communicate(timeout=timeout)
-    finally:
-        process.kill()
-    return process.returncode, out, err
-
-
-def wait_until(process, condition, timeout=120):
-    """Look often; True once it holds, False if the process ends before."""
-    deadline = time.monotonic() + timeout
-    while process.poll() is None:
-        if condition():
-            return True
-        assert time.monotonic() < deadline, "the process hangs"
-        time.sleep(0.001)
-    return False
-
-
-def records(folder):
-    try:
-        return (folder / "metrics.jsonl").read_text().count("\n")
-    except FileNotFoundError:
-        return 0
-
-
-def is_writing(folder):
-    return any((folder / "checkpoints").glob(".tmp_*"))
-
-
-def last_tensors(folder):
-    return load_file(list_checkpoints(folder / "checkpoints")[-1] / "state.safetensors")
-
-
-def timeless(folder):
-    return [
-        {name: value for name, value in record.items() if not name.startswith("time/")}
-        for record in read_metrics(folder)
-    ]
+finish = partial(programs.finish, timeout=240)
+wait_until = partial(programs.wait_until, timeout=120)
 
 
 def assert_same_end(one, other):

@@ -1,15 +1,15 @@
 """`discorl train`, `evaluate`, `plot` and `envs`, and runs that are stopped or killed."""
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
+from functools import partial
 
+import programs
 import pytest
 import torch
+from programs import is_writing, last_checkpoint, records, start, timeless
 from safetensors.torch import load_file
 
 import discorl.cli.train
@@ -29,7 +29,8 @@ SMALL = [
     *("--checkpoint-every", "10", "--log-every", "5", "--eval-episodes", "5"),
 ]
 CATCH = ["train", "catch:rows=5,columns=5", "--rule", "actor_critic", *SMALL]
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+finish = partial(programs.finish, timeout=120)
+wait_until = partial(programs.wait_until, timeout=60)
 
 KILL_AT_SYNC = """
 import os, signal, sys
@@ -51,60 +52,8 @@ sys.exit(main(sys.argv[2:]))
 """Runs a command that dies by SIGKILL the n-th time a checkpoint's file or folder is flushed."""
 
 
-def start(*arguments, program=("-m", "discorl.cli")):
-    return subprocess.Popen(
-        [sys.executable, *program, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    )
-
-
-def finish(process, timeout=120):
-    """Exit code, standard output and standard error."""
-    try:
-        out, err = process.communicate(timeout=timeout)
-    finally:
-        process.kill()
-    return process.returncode, out, err
-
-
 def run(*arguments):
     return finish(start(*arguments))
-
-
-def wait_until(process, condition, timeout=60):
-    """Look often; True once it holds, False if the process ends before."""
-    deadline = time.monotonic() + timeout
-    while process.poll() is None:
-        if condition():
-            return True
-        assert time.monotonic() < deadline, "the process hangs"
-        time.sleep(0.001)
-    return False
-
-
-def records(folder):
-    try:
-        return (folder / "metrics.jsonl").read_text().count("\n")
-    except FileNotFoundError:
-        return 0
-
-
-def is_writing(folder):
-    return any((folder / "checkpoints").glob(".tmp_*"))
-
-
-def last_checkpoint(folder):
-    return list_checkpoints(folder / "checkpoints")[-1]
-
-
-def timeless(folder):
-    return [
-        {name: value for name, value in record.items() if not name.startswith("time/")}
-        for record in read_metrics(folder)
-    ]
 
 
 def assert_same_end(one, other):

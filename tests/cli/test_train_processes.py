@@ -4,15 +4,15 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
+import programs
 import pytest
 import torch
-from safetensors.torch import load_file
+from programs import last_tensors, timeless
 
 from discorl.cli.__main__ import main
 from discorl.group import Group
@@ -29,30 +29,8 @@ TRAIN = [
     *("--normalize-observations", "--normalize-rewards", 1),
     *("--log-every", 1, "--checkpoint-every", 10, "--eval-every", 15, "--eval-episodes", 4),
 ]
-ENVIRONMENT = os.environ | {
-    "OMP_NUM_THREADS": "1",
-    "COLUMNS": "200",
-    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "2",
-}
-
-
-def start(*arguments):
-    return subprocess.Popen(
-        [sys.executable, *TWO, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    )
-
-
-def finish(process, timeout=240):
-    """Exit code, standard output and standard error."""
-    try:
-        out, err = process.communicate(timeout=timeout)
-    finally:
-        process.kill()
-    return process.returncode, out, err
+start = partial(programs.start, program=TWO, TORCH_ELASTIC_SHUTDOWN_TIMEOUT="2")
+finish = partial(programs.finish, timeout=240)
 
 
 def wait_for_records(process, folder, count, timeout=180):
@@ -74,17 +52,6 @@ def rank(process, number):
         if f"RANK={number}" in variables:
             return pid
     raise AssertionError("no such rank")
-
-
-def last_tensors(folder):
-    return load_file(list_checkpoints(folder / "checkpoints")[-1] / "state.safetensors")
-
-
-def timeless(folder):
-    return [
-        {name: value for name, value in record.items() if not name.startswith("time/")}
-        for record in read_metrics(folder)
-    ]
 
 
 @pytest.fixture(scope="module")
