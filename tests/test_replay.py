@@ -22,7 +22,8 @@ def rollout(*tags, length=LENGTH, shape=(2, 3), actions=4):
     """Trajectories that carry their tag in every field."""
     row = torch.tensor(tags, dtype=torch.float32).expand(length, len(tags))
     return Rollout(
-        observations=row.to(torch.uint8)
+        observations=row.long()
+        .to(torch.uint8)
         .reshape(*row.shape, *[1] * len(shape))
         .expand(*row.shape, *shape),
         actions=row.long(),
@@ -36,9 +37,8 @@ def tags_of(batch):
     """The tags of a batch, after checking that no trajectory is a mixture."""
     tags = batch.actions[0]
     assert torch.equal(batch.actions, tags.expand_as(batch.actions))
-    assert torch.equal(
-        batch.observations.float(), tags.float().reshape(1, -1, 1, 1).expand_as(batch.observations)
-    )
+    shown = tags.to(batch.observations.dtype)  # Bytes begin again after 255.
+    assert torch.equal(batch.observations, shown.reshape(1, -1, 1, 1).expand_as(batch.observations))
     assert torch.equal(batch.logits[..., 0], tags.float().expand(LENGTH, -1))
     times = torch.arange(LENGTH).unsqueeze(1) / 10
     assert torch.equal(batch.rewards, tags.float() + times)
