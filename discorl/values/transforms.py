@@ -49,9 +49,7 @@ def two_hot_encode(x: Tensor, num_bins: int, max_abs_value: float) -> Tensor:
     return code.scatter_add(-1, index, weight)
 
 
-def two_hot_neighbours(
-    x: Tensor, num_bins: int, max_abs_value: float
-) -> tuple[Tensor, Tensor]:
+def two_hot_neighbours(x: Tensor, num_bins: int, max_abs_value: float) -> tuple[Tensor, Tensor]:
     """`two_hot_encode` without the zeros: the two bins and their weights, each [..., 2]."""
     check_bins(num_bins, max_abs_value)
     x = x.clamp(-max_abs_value, max_abs_value)

@@ -39,9 +39,7 @@ def weigh(tensors, seed=2):
 
 
 def gradients(loss, params):
-    found = torch.autograd.grad(
-        loss, list(params.values()), allow_unused=True, retain_graph=True
-    )
+    found = torch.autograd.grad(loss, list(params.values()), allow_unused=True, retain_graph=True)
     return dict(zip(params, found, strict=True))
 
 
