@@ -27,7 +27,7 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     if x.dim() <= 2:
         return torch.nn.functional.linear(x, weight, bias)
     flat = torch.nn.functional.linear(x.reshape(-1, x.shape[-1]), weight, bias)
-    return flat.view(*x.shape[:-1], flat.shape[-1])
+    return flat.reshape(*x.shape[:-1], flat.shape[-1])
 
 
 def lstm_cell(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

@@ -129,7 +129,9 @@ def for_each(operation: str, tensors: list[Tensor], *others: Any, **options: Any
       others: further operands: a list with one for every tensor, or one for all.
     """
     if not _one_by_one(tensors):
-        return list(getattr(torch, f"_foreach_{operation}")(tensors, *others, **options))
+        # A single tensor would be read back from its device; the same one in a list is not.
+        rows = [[x] * len(tensors) if isinstance(x, Tensor) else x for x in others]
+        return list(getattr(torch, f"_foreach_{operation}")(tensors, *rows, **options))
     function = getattr(torch, operation)
     columns = [other if isinstance(other, list) else [other] * len(tensors) for other in others]
     return [function(*row, **options) for row in zip(tensors, *columns, strict=True)]

@@ -53,6 +53,8 @@ class Network:
         """What the torso remembers for each stream: name -> shape; empty if nothing."""
         self._torso_names = [name for name, _ in torso.named_parameters()]
         self._call = torso_function(torso)
+        ends_linear = isinstance(torso, EndsLinear) and torso.tail is not None
+        self._linear_end = torso if ends_linear else None
 
     @classmethod
     def for_observations(
@@ -174,8 +176,8 @@ class Network:
         Where the torso ends in a linear map and there are more observations than outputs, the map
         is multiplied into the layers that follow: two products of a batch become one.
         """
-        torso = self.torso
-        if not isinstance(torso, EndsLinear) or torso.tail is None:
+        torso = self._linear_end
+        if torso is None:
             return params, self._torso(params, inputs)
         torso_params = self._torso_params(params)
         before = torso.before_tail(torso_params, inputs)
