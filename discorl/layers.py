@@ -56,7 +56,8 @@ def fold_lstm(weights: Tensor, biases: Tensor) -> tuple[Tensor, Tensor]:
 def folded_lstm_cell(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """`lstm_cell` with half the operators, for many steps in a row: one sigmoid for all gates,
     whose weights and biases come from `fold_lstm`."""
-    return _open_gates(*torch.sigmoid(gates).chunk(4, dim=-1), cell)
+    i, g, f, o = torch.sigmoid(gates).chunk(4, dim=-1)
+    return _open_gates(i, g, f, o, cell)
 
 
 def _open_gates(i: Tensor, g: Tensor, f: Tensor, o: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

@@ -53,8 +53,9 @@ class Network:
         """What the torso remembers for each stream: name -> shape; empty if nothing."""
         self._torso_names = [name for name, _ in torso.named_parameters()]
         self._call = torso_function(torso)
-        ends_linear = isinstance(torso, EndsLinear) and torso.tail is not None
-        self._linear_end = torso if ends_linear else None
+        self._linear_end: EndsLinear | None = None
+        if isinstance(torso, EndsLinear) and torso.tail is not None:
+            self._linear_end = torso
 
     @classmethod
     def for_observations(

@@ -66,7 +66,7 @@ class Stopwatch:
 
     def over(self, name: str, limit: str, share: float) -> dict[str, float]:
         """How many times as long as this share of the subject `limit` another took."""
-        figures = {}
+        figures: dict[str, float] = {}
         for kind, times in (("", self.seconds), ("_cpu", self.cpu_seconds)):
             pairs = zip(times[name], times[limit], strict=True)
             ratios = [own / (share * other) for own, other in pairs]

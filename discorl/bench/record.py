@@ -14,12 +14,12 @@ from discorl.errors import DiscorlError
 from discorl.files import read_json, write_json
 
 
-def record(path: Path, benchmark: str, figures: dict[str, Any]) -> None:
+def record(path: Path, benchmark: str, commit: str, figures: dict[str, Any]) -> None:
     """Add the figures to the file, with what they were measured of and on."""
     entries = read_record(path) if path.exists() else []
     entry = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "commit": _commit(),
+        "commit": commit,
         "processor": _processor(),
         "torch": torch.__version__,
         "benchmark": benchmark,
@@ -36,7 +36,7 @@ def read_record(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _commit() -> str:
+def current_commit() -> str:
     """The package's commit, with a plus sign if files differ from it; empty outside a checkout."""
     command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
     try:

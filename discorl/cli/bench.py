@@ -146,14 +146,14 @@ def _check_rounds(rounds: int, least: int) -> None:
 
 
 def _recorder(benchmark: str, path: Path | None) -> Callable[[dict[str, Any]], None] | None:
-    """What keeps figures in the file, which must be readable before anything is timed."""
+    """What keeps figures in the file, which is read, like the commit, before anything is timed."""
     if path is None:
         return None
-    from discorl.bench.record import read_record, record
+    from discorl.bench.record import current_commit, read_record, record
 
     if path.exists():
         read_record(path)
-    return partial(record, path, benchmark)
+    return partial(record, path, benchmark, current_commit())
 
 
 def _report(

@@ -25,11 +25,11 @@ def test_a_ratio_compares_what_was_timed_in_the_same_round():
 
 def test_a_record_grows_and_says_what_was_measured(tmp_path):
     path = tmp_path / "benchmarks.json"
-    record(path, "learner", {"eager_ms": 2.5})
-    record(path, "discover", {"reverse_ms": 7.5})
+    record(path, "learner", "abc", {"eager_ms": 2.5})
+    record(path, "discover", "abc+", {"reverse_ms": 7.5})
     first, second = read_record(path)
     assert (first["benchmark"], first["figures"]) == ("learner", {"eager_ms": 2.5})
-    assert second["benchmark"] == "discover"
+    assert (second["benchmark"], second["commit"]) == ("discover", "abc+")
     assert set(first) == {"date", "commit", "processor", "torch", "benchmark", "figures"}
 
 
@@ -37,7 +37,7 @@ def test_another_file_is_refused_before_anything_is_timed(tmp_path, capsys):
     path = tmp_path / "other.json"
     path.write_text(json.dumps({"no": "list"}))
     with pytest.raises(DiscorlError, match="not a record"):
-        record(path, "learner", {})
+        record(path, "learner", "abc", {})
     assert main(["bench", "discover", "--record", str(path)]) != 0
     assert "not a record" in capsys.readouterr().err
     assert json.loads(path.read_text()) == {"no": "list"}
