@@ -170,19 +170,3 @@ class PlotCommand:
         if len(self.folders) > 1:
             raise DiscorlError("plot: comparisons are drawn one at a time")
         plot_learning(read_summary(self.folders[0]), self.out)
-
-
-@dataclass(frozen=True)
-class VersionCommand:
-    """Print the versions of discorl and of PyTorch."""
-
-    examples: ClassVar = ("discorl version",)
-
-    def run(self) -> int:
-        """Print."""
-        import torch
-
-        import discorl
-
-        print(f"discorl {discorl.__version__}, torch {torch.__version__}")
-        return 0
