@@ -144,18 +144,14 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names.spli
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, or one of the package's modules."""
     if name in _HOME:
-        value = getattr(importlib.import_module(f"discorl.{_HOME[name]}"), name)
-        globals()[name] = value
-        return value
-    module = f"discorl.{name}"
-    try:
-        if not name.startswith("_"):
-            return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
+        globals()[name] = getattr(importlib.import_module(f"discorl.{_HOME[name]}"), name)
+    elif not name.startswith("_"):
+        # A module, perhaps: with the public names come all those that they are made of.
+        for module in _HOMES:
+            importlib.import_module(f"discorl.{module}")
+    if name in globals():
+        return globals()[name]
     raise AttributeError(f"module 'discorl' has no attribute '{name}'")
 
 

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from discorl.api import unused_folder
 from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.comparison.cells import Cell, CellResult
 from discorl.comparison.config import CompareConfig
@@ -28,6 +27,7 @@ from discorl.comparison.run import (
 from discorl.comparison.summary import Summary
 from discorl.comparison.workers import Failure
 from discorl.errors import DiscorlError
+from discorl.runs.folder import unused_folder
 
 _SECONDS_A_DAY = 86_400
 _SECONDS_BETWEEN_LINES = 30.0

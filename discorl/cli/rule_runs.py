@@ -9,10 +9,9 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from discorl.api import unused_folder
 from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.errors import DiscorlError
-from discorl.runs.folder import read_settings_file
+from discorl.runs.folder import read_settings_file, unused_folder
 
 
 def parse_rule_run(

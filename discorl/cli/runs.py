@@ -5,24 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import tyro
 from rich.console import Console
 
 from discorl.cli.commands import parse_arguments
-from discorl.comparison.pictures import plot_learning
-from discorl.comparison.run import read_summary
-from discorl.discovery.plots import plot_discovery
-from discorl.distillation.plots import plot_distillation
 from discorl.errors import DiscorlError
-from discorl.life.playing import Evaluation
-from discorl.runs.display import counting
 from discorl.runs.folder import KINDS, run_kind
 from discorl.runs.plots import EPISODE_RETURN, Axis, plot_curves, read_curve
-from discorl.runtime import tune_process
 from discorl.settings import Count, Seed, check_fields
-from discorl.training.handle import Run
+
+if TYPE_CHECKING:
+    from discorl.life.playing import Evaluation
+    from discorl.training.handle import Run
 
 
 @dataclass(frozen=True)
@@ -81,6 +77,10 @@ class EvaluateCommand:
 
     def run(self) -> int:
         """Evaluate and print."""
+        # Here, so that --help does not wait for PyTorch.
+        from discorl.runtime import tune_process
+        from discorl.training.handle import Run
+
         tune_process()
         run = Run(self.folder)
         agent = run.load_agent(self.checkpoint, self.device)
@@ -100,6 +100,8 @@ class EvaluateCommand:
         return 0
 
     def _evaluate(self, run: Run, name: str) -> Evaluation:
+        from discorl.runs.display import counting
+
         with counting(f"evaluating, {name}", Console(stderr=True)) as watch:
             return run.evaluate(
                 self.episodes,
@@ -148,9 +150,13 @@ class PlotCommand:
             self._plot_comparison()
         elif kinds == {"discover"} and self.metric == EPISODE_RETURN:
             self._refuse_choices("a discovery's fresh agents", metric=False)
+            from discorl.discovery.plots import plot_discovery
+
             plot_discovery(list(self.folders), self.out)
         elif kinds == {"distil"} and self.metric == EPISODE_RETURN:
             self._refuse_choices("a distillation", metric=False)
+            from discorl.distillation.plots import plot_distillation
+
             plot_distillation(list(self.folders), self.out)
         else:
             curves = [read_curve(folder, self.metric) for folder in self.folders]
@@ -169,4 +175,7 @@ class PlotCommand:
     def _plot_comparison(self) -> None:
         if len(self.folders) > 1:
             raise DiscorlError("plot: comparisons are drawn one at a time")
+        from discorl.comparison.pictures import plot_learning
+        from discorl.comparison.run import read_summary
+
         plot_learning(read_summary(self.folders[0]), self.out)

@@ -13,19 +13,18 @@ from typing import Annotated, Any, ClassVar
 import tyro
 from rich.console import Console
 
-from discorl.api import run_name, unused_folder
 from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.errors import DiscorlError
 from discorl.life.life import PHASES
 from discorl.runs.display import watch
-from discorl.runs.folder import CURVE_FILE, read_settings_file
+from discorl.runs.folder import CURVE_FILE, read_settings_file, unused_folder
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
 from discorl.settings import Count, change, check_fields, flag, flat_settings
 from discorl.training.config import TrainConfig
 from discorl.training.handle import SHOWN
 from discorl.training.presets import AUTO, PresetName, make_config
-from discorl.training.run import read_config, resume_run, start_run
+from discorl.training.run import read_config, resume_run, run_name, start_run
 from discorl.training.together import start_runs
 
 

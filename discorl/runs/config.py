@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from discorl.errors import DiscorlError
-from discorl.processes import TIMEOUT, local_device
+from discorl.group import TIMEOUT
 from discorl.settings import Count, Natural, Positive, check_fields
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,10 @@ class RunConfig:
     @property
     def torch_device(self) -> torch.device:
         """The device, if it can be used here; `auto` is the accelerator, if there is one."""
+        import torch
+
+        from discorl.processes import local_device
+
         if self.device == "auto":
             found = torch.accelerator.is_available()
             accelerator = torch.accelerator.current_accelerator() if found else None

@@ -24,6 +24,7 @@ from discorl.errors import DiscorlError
 from discorl.files import write_json
 from discorl.group import SOLO, Group
 from discorl.library.catalogue import load_rule, parameter_count, save_rule
+from discorl.library.formats import SUFFIXES
 from discorl.life.episodes import EpisodeLog
 from discorl.life.life import PHASES
 from discorl.life.playing import Evaluation, EvaluationStopped
@@ -190,6 +191,13 @@ def read_config(folder: Path) -> TrainConfig:
     """The configuration of a run folder."""
     require_kind(folder, "train")
     return TrainConfig.from_json(read_settings(folder))
+
+
+def run_name(config: TrainConfig) -> str:
+    """What a training run's folder is called by default."""
+    rule = config.rule
+    rule = Path(rule).stem if rule.endswith(SUFFIXES) else rule
+    return f"{config.env}-{rule}-s{config.seed}"
 
 
 def _run_rule(folder: Path, config: TrainConfig) -> UpdateRule:
