@@ -64,7 +64,7 @@ class CompareCommand:
             config = read_comparison_config(first.resume)
         command: CompareCommand = parse_command(cls, "compare", args, default=cls(config=config))
         if command.resume is not None:
-            refuse_changes(command.config, config, allowed="seeds")
+            refuse_changes(command.config, config, "seeds")
             if command.out is not None:
                 raise DiscorlError("--resume stays in the comparison's own folder: drop --out")
         return command

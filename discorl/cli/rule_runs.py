@@ -41,7 +41,7 @@ def check_resumed(command: Any, defaults: Any) -> None:
     """Raise DiscorlError if a run is to be resumed with other settings, or in another folder."""
     if command.resume is None:
         return
-    refuse_changes(command.config, defaults, allowed="meta_steps")
+    refuse_changes(command.config, defaults, "meta_steps", "threads")
     if command.out is not None:
         raise DiscorlError("--resume stays in the run's own folder: drop --out")
 

@@ -30,6 +30,8 @@ class ResumeCommand:
     steps: Count | None = None
     """A new number of steps (meta-steps of a discovery or distillation, seeds of a
     comparison)."""
+    threads: Count | None = None
+    """Another number of threads; by default the run's own setting."""
     json: bool = False
     """Print the result as JSON on standard output, everything else on standard error."""
 
@@ -45,6 +47,10 @@ class ResumeCommand:
         if self.steps is not None:
             names = {"train": "--steps", "compare": "--seeds"}
             args += [names.get(kind, "--meta-steps"), str(self.steps)]
+        if self.threads is not None:
+            if kind == "compare":
+                raise DiscorlError("--threads: every run of a comparison has one thread; drop it")
+            args += ["--threads", str(self.threads)]
         return int(parse_arguments(kind, args).run())
 
 
@@ -62,6 +68,8 @@ class EvaluateCommand:
     """Fixes the episodes; by default as in the run's own evaluations."""
     device: str | None = None
     """Where to compute; by default where the run did."""
+    threads: Count | None = None
+    """Threads that compute on the CPU; by default one for small networks."""
     max_steps: Count | None = None
     """Steps after which an episode is cut off; by default as in the run's own evaluations."""
     json: bool = False
@@ -78,13 +86,15 @@ class EvaluateCommand:
     def run(self) -> int:
         """Evaluate and print."""
         # Here, so that --help does not wait for PyTorch.
-        from discorl.runtime import tune_process
+        from discorl.runtime import computing_on, tune_process
         from discorl.training.handle import Run
 
-        tune_process()
+        tune_process(threads_by_size=True)
         run = Run(self.folder)
         agent = run.load_agent(self.checkpoint, self.device)
-        results = {name: asdict(self._evaluate(run, name)) for name in ("greedy", "sampled")}
+        work = self.episodes * sum(p.numel() for p in agent.params.values())
+        with computing_on(self.threads, work):
+            results = {name: asdict(self._evaluate(run, name)) for name in ("greedy", "sampled")}
         if self.json:
             print(json.dumps({"step": agent.info["steps"], **results}))
             return 0

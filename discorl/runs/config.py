@@ -20,6 +20,9 @@ class RunConfig:
     device: str = "cpu"
     """Where everything is computed: cpu, cuda, cuda:1, ...; auto takes an accelerator if there is
     one."""
+    threads: Count | None = None
+    """Threads that compute on the CPU. By default commands take one if an update is small, else
+    what OMP_NUM_THREADS says or one for each core."""
     log_every: Count = 10
     """Steps between records of metrics."""
     eval_every: Natural = 0

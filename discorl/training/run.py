@@ -56,6 +56,7 @@ from discorl.runs.session import (
     seen_enough,
     stop_signals,
 )
+from discorl.runtime import computing_on
 from discorl.settings import change
 from discorl.training.agent import (
     AGENT_FILE,
@@ -132,12 +133,14 @@ def resume_run(
     observer: Observer | None = None,
     callbacks: Sequence[Callback] = (),
     given: Given | None = None,
+    threads: int | None = None,
 ) -> dict[str, Any]:
     """Resume a run from its newest intact checkpoint, or from its start if it has none; on any
     number of processes, exactly if it is the number that made the checkpoint.
 
     Args:
       steps: a new number of steps, to train longer than first planned.
+      threads: another number of them; by default the run's own setting.
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -145,7 +148,8 @@ def resume_run(
         join_group(config.run.torch_device, config.run.process_timeout) as group,
         writing_to(folder) if group.leads else nullcontext(),
     ):
-        changed = config if steps is None else change(config, {"steps": steps})
+        wanted = {"steps": steps, "threads": threads}
+        changed = change(config, {name: n for name, n in wanted.items() if n is not None})
         with closing(load_trainer(folder, changed, given, group=group)) as trainer:
             group.wait()  # All have read what is now written.
             if changed != config:
@@ -235,7 +239,8 @@ class TrainingRun:
         try:
             title = f"{config.rule} on {config.env}, seed {config.seed} -> {self.folder}"
             self.observer.start(title, config.steps, run_notes(self.trainer))
-            with stop_signals() as self.stop:
+            work = self.trainer.life.work
+            with computing_on(config.run.threads, work), stop_signals() as self.stop:
                 self._loop()
                 return self.finish()
         finally:
@@ -431,6 +436,7 @@ class TrainingRun:
             "env_steps": trainer.env_steps,
             "episodes": episodes,
             **({"processes": self.group.size} if self.group.size > 1 else {}),
+            "threads": torch.get_num_threads(),
             "episode_return": last.get(EPISODE_RETURN),
             "eval_return_greedy": greedy.mean_return,
             "eval_return_sampled": sampled.mean_return,
