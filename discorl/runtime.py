@@ -14,7 +14,7 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _KEEP_BYTES = 1 << 30
 SMALL_WORK = 500_000_000
-"""Updates below this (see `Life.work`) take one core about 50 ms, in operations too short to share."""
+"""Smaller updates (see `Life.work`) take one core some 50 ms, in operations too short to share."""
 _threads_by_size = False
 
 
