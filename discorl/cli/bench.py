@@ -15,9 +15,6 @@ from rich.console import Console
 from rich.table import Table
 
 from discorl.errors import DiscorlError
-from discorl.library.catalogue import load_rule, require_discovered, save_rule
-from discorl.rules.disco import DiscoRule
-from discorl.runtime import tune_process
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,10 @@ class BenchLearner:
 
     def run(self) -> int:
         """Measure and print."""
+        # Here, so that --help does not wait for PyTorch.
         from discorl.bench.learner import bench_learner
+        from discorl.library.catalogue import load_rule, require_discovered, save_rule
+        from discorl.rules.disco import DiscoRule
 
         _check_rounds(self.rounds, least=10)
         rule = DiscoRule.random()
@@ -162,6 +162,8 @@ def _report(
     keep: Callable[[dict[str, Any]], None] | None = None,
 ) -> int:
     """Measure while a spinner turns, keep the figures if asked to, and print."""
+    from discorl.runtime import tune_process
+
     tune_process()
     with Console(stderr=True).status("timing, round by round"):
         figures = measure()
