@@ -14,7 +14,8 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _KEEP_BYTES = 1 << 30
 SMALL_WORK = 500_000_000
-"""Smaller updates (see `Life.work`) take one core some 50 ms, in operations too short to share."""
+"""Updates smaller than this (see `Life.work`) are computed on one thread. A judgement, measured on a
+busy machine only: docs/train.md has the figures."""
 _threads_by_size = False
 
 
