@@ -14,6 +14,7 @@ COMMANDS = {
     "distil": ("discorl.cli.distil", "DistilCommand"),
     "compare": ("discorl.cli.compare", "CompareCommand"),
     "analyse": ("discorl.cli.analyse", "AnalyseCommand"),
+    "launch": ("discorl.cli.launch", "LaunchCommand"),
     "resume": ("discorl.cli.runs", "ResumeCommand"),
     "evaluate": ("discorl.cli.runs", "EvaluateCommand"),
     "watch": ("discorl.cli.watch", "WatchCommand"),

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from discorl.errors import DiscorlError
 from discorl.files import explain_write_errors, read_json
+from discorl.processes import was_restarted
 
 fcntl: Any
 try:
@@ -84,6 +85,11 @@ def check_new(folder: Path) -> list[str]:
             f"{folder}`, or choose another --out"
         )
     return found
+
+
+def left_by_failed(folder: Path) -> bool:
+    """Whether a launcher restarted this process after a failure that left a run in the folder."""
+    return was_restarted() and (folder / CONFIG_FILE).exists()
 
 
 def check_empty(folder: Path) -> None:
