@@ -147,7 +147,7 @@ def test_a_process_that_is_gone_stops_the_others(tmp_path, signum):
 
 def test_a_run_resumes_itself_after_a_process_died(whole, tmp_path):
     folder = tmp_path / "run"
-    process = start(*TRAIN, "--out", folder, program=(*TWO, "--restarts", 1))
+    process = start(*TRAIN, "--out", folder, program=(*TWO, "--restarts", "1"))
     wait_for_records(process, folder, 12)
     os.kill(rank(process, 1), signal.SIGKILL)
     code, out, err = finish(process)
