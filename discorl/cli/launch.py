@@ -35,7 +35,7 @@ class LaunchCommand:
     meet_at: str | None = None
     """HOST:PORT of one of the machines, if there are several."""
     restarts: Natural = 0
-    """How often a run is resumed by itself after a process failed; give --out with it."""
+    """How often a run is resumed by itself after a process failed."""
     shutdown_timeout: Count = _THEIR_TIMEOUT
     """Seconds that processes have for a last checkpoint after a signal, before they are killed."""
     command: tyro.conf.Suppress[tuple[str, ...]] = ()
@@ -64,7 +64,9 @@ class LaunchCommand:
             raise DiscorlError(
                 f"launch what? After the processes comes one of {', '.join(LAUNCHED)}"
             )
-        parse_arguments(command[0], command[1:])
+        launched = parse_arguments(command[0], command[1:])
+        if command[0] != "resume" and launched.resume is None and launched.out is None:
+            raise DiscorlError("give --out: without it, every process would make its own folder")
         return replace(launch, command=tuple(command))
 
     def run(self) -> int:

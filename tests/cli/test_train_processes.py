@@ -177,6 +177,7 @@ def test_nobody_is_left_over_when_the_launcher_is_gone(tmp_path):
     [
         (["train", "catch"], "--processes"),
         (["--processes", "2"], "launch what? After the processes comes one of train, discover"),
+        (["--processes", "2", "train", "catch"], "give --out: without it"),
         (["--processes", "2", "train", "--nmu-envs", "2"], "unknown: --nmu-envs"),
         (["--processes", "2", "--machines", "2", "train"], "--machines and --meet-at"),
     ],
