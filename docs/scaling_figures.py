@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any, Self
 
 import torch
@@ -33,12 +33,13 @@ from discorl.settings import change
 from discorl.training.presets import make_config
 from discorl.training.trainer import Trainer
 
-ROUNDS = {"train": 12, "discover": 8}
 STEPS = {"train": 10, "discover": 3}
 """In a turn."""
 SIZES = (1 << 6, 1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22)
 """Numbers in a message, float32."""
 REPEATS = 40
+FIRST, LEARN_FROM = 40, 31
+"""Steps before the timing begins, and those that only fill replay."""
 RANKS = (2, 4, 8, 16, 32, 64, 128, 256)
 SMALL_AGENTS = {
     "rollout_length": 16,
@@ -64,12 +65,13 @@ class Subject:
     processes: int
     threads: int
     settings: dict[str, Any]
+    rounds: int = 10
 
 
 SUBJECTS = {
     "train, 1 process": Subject("train", 1, 1, {}),
-    "train, 1 process of 2 threads": Subject("train", 1, 2, {}),
-    "train, 2 processes": Subject("train", 2, 1, {}),
+    "train, 1 process of 2 threads": Subject("train", 1, 2, {}, 36),
+    "train, 2 processes": Subject("train", 2, 1, {}, 36),
     "train, 2 processes, twice the batch": Subject(
         "train", 2, 1, {"num_envs": 4, "batch_size": 128, "replay_capacity": 2048}
     ),
@@ -90,6 +92,7 @@ class Crew:
             port = free.getsockname()[1]
         shared = {
             "OMP_NUM_THREADS": str(subject.threads),
+            "OMP_WAIT_POLICY": "PASSIVE",  # Others use the machine too.
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             "WORLD_SIZE": str(subject.processes),
@@ -176,25 +179,26 @@ def messages(group: Group) -> dict[int, list[float]]:
     return found
 
 
-def measure() -> dict[str, Any]:
+def measure(path: Path) -> None:
     """All subjects of a kind by turns, round after round."""
-    found: dict[str, Any] = {"turns": {}, "about": {}, "returns": {}}
-    for kind, rounds in ROUNDS.items():
-        names = [name for name, subject in SUBJECTS.items() if subject.kind == kind]
+    found: dict[str, Any] = {"turns": {}, "about": {}, "returns": {}, "messages": {}}
+    for kind, steps in STEPS.items():
+        subjects = {name: own for name, own in SUBJECTS.items() if own.kind == kind}
         with ExitStack() as opened:
-            crews = {name: opened.enter_context(Crew(name)) for name in names}
+            crews = {name: opened.enter_context(Crew(name)) for name in subjects}
             for name, crew in crews.items():
                 # Replay fills before the first update.
-                crew.tell(f"steps {40 if kind == 'train' else 2}")
+                crew.tell(f"steps {FIRST if kind == 'train' else 2}")
                 found["about"][name] = crew.tell("about")[0]
-            for done in range(rounds):
-                for name, crew in crews.items():
-                    found["turns"].setdefault(name, []).append(crew.tell(f"steps {STEPS[kind]}"))
-                    returns = [a.get("return") for a in crew.tell("about")]
+            found["messages"][kind] = crews[f"{kind}, 2 processes"].tell("messages")[0]
+            for turn in range(max(subject.rounds for subject in subjects.values())):
+                for name in (name for name, own in subjects.items() if turn < own.rounds):
+                    times = crews[name].tell(f"steps {steps}")
+                    found["turns"].setdefault(name, []).append(times)
+                    returns = [about.get("return") for about in crews[name].tell("about")]
                     found["returns"].setdefault(name, []).append(returns)
-                print(f"{kind}: round {done + 1} of {rounds}", file=sys.stderr, flush=True)
-            found.setdefault("messages", crews[f"{kind}, 2 processes"].tell("messages")[0])
-    return found
+                path.write_text(json.dumps(found))
+                print(f"{kind}: round {turn + 1}", file=sys.stderr, flush=True)
 
 
 def show(found: dict[str, Any]) -> None:
@@ -210,10 +214,23 @@ def show(found: dict[str, Any]) -> None:
         share = f"{lead:.0%}" if talk else ""
         print(f"| {name} | {1e3 * wall:.0f} | {1e3 * cpu:.0f} | {share} |")
     print("\n| bytes | fastest, ms | median, ms |\n| --- | --- | --- |")
-    for size, times in found["messages"].items():
-        print(f"| {int(size):,} | {1e3 * min(times):.3f} | {1e3 * median(times):.3f} |")
+    for size, times in message_times(found).items():
+        print(f"| {size:,} | {1e3 * min(times):.3f} | {1e3 * median(times):.3f} |")
+    print("\n| updates | 1 process of 2 threads | 2 processes |\n| --- | --- | --- |")
+    pair = [
+        found["returns"][f"train, {name}"] for name in ("1 process of 2 threads", "2 processes")
+    ]
+    for turn, both in enumerate(zip(*pair, strict=True), start=1):
+        cells = " | ".join(f"{mean(ranks):.2f}" for ranks in both)
+        print(f"| {FIRST - LEARN_FROM + turn * STEPS['train']} | {cells} |")
     for line in model(found):
         print(line)
+
+
+def message_times(found: dict[str, Any]) -> dict[int, list[float]]:
+    """Bytes -> seconds, of both kinds of run."""
+    both = found["messages"].values()
+    return {int(size): [t for own in both for t in own[size]] for size in next(iter(both))}
 
 
 def model(found: dict[str, Any]) -> Iterator[str]:
@@ -222,9 +239,8 @@ def model(found: dict[str, Any]) -> Iterator[str]:
     def cpu(name: str) -> float:
         return median(max(rank["cpu"] for rank in turn) for turn in found["turns"][name])
 
-    times = {int(size): min(seconds) for size, seconds in found["messages"].items()}
+    times = {size: min(seconds) for size, seconds in message_times(found).items()}
     latency = times[min(times)] / 2  # A sum of two processes is two hops.
-    per_byte = (times[max(times)] - times[min(times)]) / max(times)
     whole, quarter = cpu("train, 1 process"), cpu("train, 1 process, a quarter of the batch")
     per_trajectory = (whole - quarter) / 48
     fixed = whole - 64 * per_trajectory
@@ -232,11 +248,17 @@ def model(found: dict[str, Any]) -> Iterator[str]:
     rule = 4 * found["about"]["discover, 1 process"]["numbers"]
     agent = cpu("discover, 1 process") / 2
 
+    def per_byte(size: int) -> float:
+        """As it was with two processes and a message of about this size."""
+        nearest = min(times, key=lambda other: abs(math.log(other / size)))
+        return (times[nearest] - times[min(times)]) / nearest
+
     def sums(ranks: int, size: int, small: int, hops: float) -> float:
         """One large message and some small ones."""
-        return (small + 1) * hops * latency + 2 * (ranks - 1) / ranks * size * per_byte
+        return (small + 1) * hops * latency + 2 * (ranks - 1) / ranks * size * per_byte(size)
 
-    yield f"\nlatency {1e6 * latency:.0f} µs, {1e-9 / per_byte:.2f} GB/s; an update takes "
+    speeds = ", ".join(f"{1e-9 / per_byte(size):.2f} GB/s" for size in (gradient, rule))
+    yield f"\nlatency {1e6 * latency:.0f} µs, {speeds}; an update takes "
     yield f"{1e3 * fixed:.0f} ms and {1e3 * per_trajectory:.2f} ms per trajectory, and sends "
     yield f"{gradient / 2**20:.1f} MiB; a meta-step takes {1e3 * agent:.0f} ms per agent and sends "
     yield f"{rule / 2**10:.0f} KiB\n"
@@ -265,6 +287,6 @@ if __name__ == "__main__":
     if what == "work":
         work(target)
     elif what == "measure":
-        Path(target).write_text(json.dumps(measure()))
+        measure(Path(target))
     else:
         show(json.loads(Path(target).read_text()))

@@ -101,6 +101,7 @@ def hurt(name: str, folder: Path, rng: random.Random) -> Fault | None:
     step = checkpoint.step if checkpoint else 0
     assert step >= saved, "a checkpoint was lost"
     said = err.partition(" gave up: ")[2].partition(".")[0]
+    said = said or "they did not meet" * ("did not meet" in err)
     return Fault(what.name, whom, count, saved, seconds, code, said, step)
 
 
