@@ -105,11 +105,20 @@ def hurt(name: str, folder: Path, rng: random.Random) -> Fault | None:
     return Fault(what.name, whom, count, saved, seconds, code, said, step)
 
 
-def start(name, folder, mark):
+def start(name, folder, mark, *flags):
     """A run in two processes, from its start if there is nothing to resume."""
     begun = (folder / "config.json").exists()
-    words = ("resume", folder) if begun else (*RUNS[name], "--out", folder)
+    words = ("resume", folder) if begun else (*RUNS[name], *flags, "--out", folder)
     return programs.start(*words, program=LAUNCH, DISCORL_MARK=mark)
+
+
+def finish(name, folder, *flags, attempts=5):
+    """Let a run end. On a busy machine, a process may again be taken for one that hangs."""
+    for _ in range(attempts):
+        code, _, err = programs.finish(start(name, folder, "none", *flags), 3 * LIMIT)
+        if code == 0:
+            return
+    raise AssertionError(err)
 
 
 def newest(folder):
@@ -143,9 +152,8 @@ def hurt_often(name: str, place: Path, faults: int, seed: int = 0) -> list[Fault
             break
         happened.append(fault)
         print(row(fault), flush=True)
-    for folder in (hurt_run, whole):
-        code, _, err = programs.finish(start(name, folder, "none"), 3 * LIMIT)
-        assert code == 0, err
+    finish(name, hurt_run)
+    finish(name, whole, "--process-timeout", 600)
     first, second = programs.last_tensors(whole), programs.last_tensors(hurt_run)
     assert list(first) == list(second)
     for key, tensor in first.items():
