@@ -15,12 +15,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from discorl.errors import DiscorlError
-from discorl.group import SOLO, Group
+from discorl.group import SOLO, TIMEOUT, Group
 from discorl.presence import FAILED, GAVE_UP, Presence
 
 T = TypeVar("T")
-TIMEOUT = 600.0
-"""Seconds that processes wait for one another, unless told otherwise."""
 _meetings = itertools.count()
 
 
@@ -41,11 +39,6 @@ def follows() -> bool:
 def launcher() -> int | None:
     """The process id of the `torchrun` that started this process; None if none did."""
     return os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else None
-
-
-def was_restarted() -> bool:
-    """Whether `torchrun` started this process in place of one that failed."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def local_device(device: torch.device) -> torch.device:
