@@ -43,6 +43,11 @@ COMMANDS = {
         "AnalyseCommand",
         "Look inside rules: what they respond to, what their agents know, what they rely on.",
     ),
+    "launch": Command(
+        "discorl.cli.launch",
+        "LaunchCommand",
+        "Run train, discover, distil or resume in several processes that share the work.",
+    ),
     "resume": Command(
         "discorl.cli.runs",
         "ResumeCommand",

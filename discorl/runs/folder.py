@@ -87,6 +87,12 @@ def check_new(folder: Path) -> list[str]:
     return found
 
 
+def left_by_failed(folder: Path) -> bool:
+    """Whether a launcher restarted this process after a failure that left a run in the folder."""
+    restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return restarted and (folder / CONFIG_FILE).exists()
+
+
 def check_empty(folder: Path) -> None:
     """Raise DiscorlError if a folder holds anything, and say what."""
     found = [name for name in check_new(folder) if name != LOCK_FILE]
