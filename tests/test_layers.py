@@ -24,6 +24,7 @@ LAYERS = (
     "verify comparison",
     "analysis",
     "bench reports",
+    "hub",
     "api",
     "cli",
 )

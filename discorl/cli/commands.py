@@ -18,6 +18,8 @@ COMMANDS = {
     "evaluate": ("discorl.cli.runs", "EvaluateCommand"),
     "watch": ("discorl.cli.watch", "WatchCommand"),
     "export": ("discorl.cli.export", "ExportCommand"),
+    "pack": ("discorl.cli.hub", "PackCommand"),
+    "push": ("discorl.cli.hub", "PushCommand"),
     "plot": ("discorl.cli.runs", "PlotCommand"),
     "report": ("discorl.cli.reports", "ReportCommand"),
     "serve": ("discorl.cli.reports", "ServeCommand"),
