@@ -39,7 +39,9 @@ class Handler(BaseHTTPRequestHandler):
         if parts[:2] == ["api", "models"]:
             repository = "/".join(parts[2:4])
             names = sorted(self.server.files.get(repository, {}))
-            if parts[4] == "tree":
+            if repository not in self.server.files:
+                self._answer({"error": "Repository not found"}, 401)
+            elif parts[4:5] == ["tree"]:
                 self._answer([self._listed(repository, name) for name in names])
             else:
                 siblings = [{"rfilename": name} for name in names]
