@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -90,7 +89,6 @@ def draw_robustness(rows: list[Row], style: Style, path: Path) -> None:
             _sweep(axes, own, sweep, label, style, 0.12 * (index - (len(labels) - 1) / 2))
         axes.set_xlabel(_AXES[sweep])
         axes.grid(alpha=0.3)
-    _scale(grid[0])
     grid[0][0].set_ylabel(_RETURN)
     legend(figure, grid[0][0])
     save_figure(figure, path, DPI)
@@ -113,12 +111,10 @@ def _sweep(axes: Any, rows: list[Row], sweep: str, label: str, style: Style, asi
     for place, value, middle in zip(places, values, means, strict=True):
         if any(row["own"] for row in rows if row["value"] == value):
             axes.plot(place, middle, "o", color=look["color"], fillstyle="none", markersize=10)
-    if words:
+    if rows and sweep == RATE:
+        axes.set_xscale("log")
+    elif rows and sweep == SIZE:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    elif words:
         axes.set_xticks(range(len(values)), values, rotation=40, ha="right", fontsize="small")
-
-
-def _scale(panels: Sequence[Any]) -> None:
-    rate, size = panels[SWEEPS.index(RATE)], panels[SWEEPS.index(SIZE)]
-    rate.set_xscale("log")
-    size.set_xscale("log", base=2)
-    size.xaxis.set_major_formatter(lambda value, _: f"{value:g}")

@@ -212,7 +212,12 @@ def _name(curve: Described, all_curves: Sequence[Described]) -> str:
     if differing:
         more = ", ..." if len(differing) > _DIFFERENCES else ""
         name += f" ({', '.join(differing[:_DIFFERENCES])}{more})"
-    return textwrap.fill(name, _WIDTH)
+    return wrapped(name)
+
+
+def wrapped(name: str, width: int = _WIDTH) -> str:
+    """A name that may be long, such as a rule with its settings, in lines that fit a figure."""
+    return textwrap.fill(name, width)
 
 
 def _plot_group(
