@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,19 +26,16 @@ from discorl.envs.sources import (
 )
 from discorl.envs.spaces import ObservationReader
 from discorl.envs.tensor import TensorEnvironment
-from discorl.errors import DiscorlError
 from discorl.library.catalogue import require_discovered
-from discorl.library.formats import SUFFIXES
 from discorl.processes import group_size
 from discorl.rules.base import UpdateRule
 from discorl.runs.display import shown_in_python
-from discorl.runs.folder import file_name, run_kind
+from discorl.runs.folder import run_kind, unused_folder
 from discorl.runs.session import Callback
 from discorl.settings import change
-from discorl.training.config import TrainConfig
 from discorl.training.handle import SHOWN, Run
 from discorl.training.presets import AUTO, Kind, PresetName, make_config, observation_kind
-from discorl.training.run import Given, start_run
+from discorl.training.run import Given, run_name, start_run
 
 
 def train(
@@ -206,13 +201,6 @@ def load_run(
     return run
 
 
-def run_name(config: TrainConfig) -> str:
-    """What a training run's folder is called by default."""
-    rule = config.rule
-    rule = Path(rule).stem if rule.endswith(SUFFIXES) else rule
-    return f"{config.env}-{rule}-s{config.seed}"
-
-
 def _kind(env: Any) -> Kind | None:
     """What an agent sees in an environment that is given as an object, where that can be told."""
     if isinstance(env, TensorEnvironment):
@@ -227,11 +215,3 @@ def _kind(env: Any) -> Kind | None:
         finally:
             made.close()
     return None if space is None else observation_kind(ObservationReader(space).spec)
-
-
-def unused_folder(name: str) -> Path:
-    """The name of a folder under `runs/` that no other run has."""
-    if group_size() > 1:
-        raise DiscorlError("--out: name the run folder, so that all processes use the same")
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{file_name(name)}-{stamp}-{secrets.token_hex(2)}"

@@ -14,9 +14,6 @@ from rich.console import Console
 from rich.table import Table
 
 from discorl.errors import DiscorlError
-from discorl.library.catalogue import load_rule, require_discovered, save_rule
-from discorl.rules.disco import DiscoRule
-from discorl.runtime import tune_process
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,10 @@ class BenchLearner:
 
     def run(self) -> int:
         """Measure and print."""
+        # Here, so that --help does not wait for PyTorch.
         from discorl.bench.learner import bench_learner
+        from discorl.library.catalogue import load_rule, require_discovered, save_rule
+        from discorl.rules.disco import DiscoRule
 
         _check_rounds(self.rounds, least=10)
         rule = DiscoRule.random()
@@ -139,6 +139,8 @@ def _check_rounds(rounds: int, least: int) -> None:
 
 def _report(measure: Callable[[], dict[str, Any]], as_json: bool) -> int:
     """Measure while a spinner turns, and print."""
+    from discorl.runtime import tune_process
+
     tune_process()
     with Console(stderr=True).status("timing, round by round"):
         figures = measure()

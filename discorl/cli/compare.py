@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from discorl.api import unused_folder
 from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.comparison.cells import Cell, CellResult
 from discorl.comparison.config import CompareConfig
@@ -28,6 +27,7 @@ from discorl.comparison.run import (
 from discorl.comparison.summary import Summary
 from discorl.comparison.workers import Failure
 from discorl.errors import DiscorlError
+from discorl.runs.folder import unused_folder
 
 _SECONDS_A_DAY = 86_400
 _SECONDS_BETWEEN_LINES = 30.0
@@ -64,7 +64,7 @@ class CompareCommand:
             config = read_comparison_config(first.resume)
         command: CompareCommand = parse_command(cls, "compare", args, default=cls(config=config))
         if command.resume is not None:
-            refuse_changes(command.config, config, allowed="seeds")
+            refuse_changes(command.config, config, "seeds")
             if command.out is not None:
                 raise DiscorlError("--resume stays in the comparison's own folder: drop --out")
         return command

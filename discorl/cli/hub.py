@@ -9,9 +9,6 @@ from typing import ClassVar
 import tyro
 from rich.console import Console
 
-from discorl.hub.pack import CARD, Packing, pack
-from discorl.hub.push import push
-from discorl.runtime import tune_process
 from discorl.settings import Natural, check_fields
 
 
@@ -48,6 +45,9 @@ class PackCommand:
 
     def run(self) -> int:
         """Write the folder, and say what is in it."""
+        from discorl.hub.pack import CARD, Packing, pack
+        from discorl.runtime import tune_process
+
         tune_process()
         packing = Packing(self.name, self.license, self.checkpoint, self.episodes, self.film)
         console = Console(soft_wrap=True, highlight=False)
@@ -75,6 +75,8 @@ class PushCommand:
 
     def run(self) -> int:
         """Upload, and say where it is."""
+        from discorl.hub.push import push
+
         address = push(self.folder, self.repository, self.private)
         Console(soft_wrap=True, highlight=False).print(address, markup=False)
         return 0
