@@ -93,7 +93,9 @@ def shown_commands() -> list[str]:
     return sorted(c for c in found if c.split()[0] in COMMANDS and "--help" not in c)
 
 
-SUBCOMMANDS = [c for c in shown_commands() if re.fullmatch(r"(rules|bench)( \w+)?|launch", c)]
+SUBCOMMANDS = [
+    c for c in shown_commands() if re.fullmatch(r"(rules|bench)( \w+)?|launch|pack|push", c)
+]
 """Named without what they work on, or working on nothing."""
 
 
