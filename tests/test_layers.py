@@ -22,8 +22,10 @@ LAYERS = (
     "watching",
     "training discovery own_loop",
     "playing distillation exporting",
-    "verify comparison analysis",
+    "verify comparison",
+    "analysis",
     "bench reports",
+    "hub",
     "api",
     "cli",
 )

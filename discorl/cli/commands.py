@@ -68,6 +68,16 @@ COMMANDS = {
         "ExportCommand",
         "Write a trained agent's policy as ONNX or for torch.export, and check what was written.",
     ),
+    "pack": Command(
+        "discorl.cli.hub",
+        "PackCommand",
+        "Write an agent or a rule as a folder for the Hugging Face hub, with a card.",
+    ),
+    "push": Command(
+        "discorl.cli.hub",
+        "PushCommand",
+        "Upload a folder that `discorl pack` wrote to the Hugging Face hub.",
+    ),
     "plot": Command(
         "discorl.cli.runs",
         "PlotCommand",

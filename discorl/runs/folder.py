@@ -205,7 +205,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
         (folder / CONFIG_FILE).stat()
     except FileNotFoundError:
         missing = f"no {CONFIG_FILE} in it" if folder.exists() else "no such folder"
-        raise DiscorlError(f"{folder} holds no run: there is {missing}") from None
+        inner = sorted(path.parent for path in folder.glob(f"*/{CONFIG_FILE}"))
+        hint = f"; name one of the {len(inner)} in it, for instance {inner[0]}" if inner else ""
+        raise DiscorlError(f"{folder} holds no run: there is {missing}{hint}") from None
     except NotADirectoryError:
         raise DiscorlError(f"{folder} holds no run: it is a file, not a folder") from None
     except OSError as error:

@@ -43,6 +43,8 @@ AGENT_FILE = "agent.json"
 """The blueprint in a run folder; the parameters are in its checkpoints."""
 BEST_AGENT_FILE = "best_agent.safetensors"
 """In a run folder: the agent that did best in the run's evaluations, if there were any."""
+SHARED_AGENT = "agent.safetensors"
+"""In a folder that `discorl pack` wrote: the agent."""
 _FORMAT, _VERSION = "discorl-agent", "1"
 
 
@@ -327,6 +329,15 @@ def blueprint_of(life: Life) -> Blueprint:
         discretize_actions=life.config.environment.discretize_actions,
         own_network=life.own_network,
     )
+
+
+def agent_file(path: Path) -> Path | None:
+    """The file with an agent alone that a path means: itself, or the one in a folder that `discorl
+    pack` wrote; None if it is of a run."""
+    if path.is_file() or path.suffix == ".safetensors":
+        return path
+    shared = path / SHARED_AGENT
+    return shared if shared.is_file() else None
 
 
 def read_agent_info(path: Path) -> dict[str, Any]:
