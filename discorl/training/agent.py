@@ -33,6 +33,7 @@ from discorl.observations import ArraySpec, ObservationSpec, batch_size, spec_en
 from discorl.outputs import HeadSpec
 from discorl.rollout import Memory, TimeStep
 from discorl.runs.display import counting_in_python
+from discorl.runs.folder import CONFIG_FILE
 from discorl.settings import Count, Seed, change, check_value
 from discorl.training.config import TrainConfig
 from discorl.tree import flatten, split_groups, tree_map, unflatten
@@ -337,7 +338,7 @@ def agent_file(path: Path) -> Path | None:
     if path.is_file() or path.suffix == ".safetensors":
         return path
     shared = path / SHARED_AGENT
-    return shared if shared.is_file() else None
+    return shared if shared.is_file() and not (path / CONFIG_FILE).exists() else None
 
 
 def read_agent_info(path: Path) -> dict[str, Any]:
