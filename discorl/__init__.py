@@ -2,7 +2,7 @@
 
 from discorl.agents.config import NetworkConfig
 from discorl.agents.network import Network
-from discorl.api import analyse, discover, distil, load_run, train
+from discorl.api import analyse, compare, discover, distil, load_run, train, tune
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.handle import Discovery
 from discorl.distillation.config import DistilConfig
@@ -73,6 +73,7 @@ __all__ = [
     "analyse",
     "check_agent",
     "collect_rollout",
+    "compare",
     "discover",
     "distil",
     "evaluate",
@@ -89,6 +90,7 @@ __all__ = [
     "token_rollout",
     "top_k_candidates",
     "train",
+    "tune",
 ]
 
 __version__ = "0.1.0"

@@ -1,17 +1,22 @@
-"""Training, discovery, distillation, analysis, and loading runs, each in one call."""
+"""Training, discovery, distillation, comparison, search, analysis, and loading runs, each in one
+call."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from discorl.analysis.config import AnalyseConfig
 from discorl.analysis.run import start_analysis
+from discorl.comparison.config import CompareConfig
+from discorl.comparison.display import comparison_shown_in_python
+from discorl.comparison.run import start_comparison
+from discorl.comparison.summary import Summary
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.handle import SHOWN as SHOWN_OF_DISCOVERY
 from discorl.discovery.handle import Discovery
@@ -20,6 +25,7 @@ from discorl.distillation.config import DistilConfig
 from discorl.distillation.handle import SHOWN as SHOWN_OF_DISTILLATION
 from discorl.distillation.handle import Distillation
 from discorl.distillation.run import start_distillation
+from discorl.engines import EngineName
 from discorl.envs.sources import (
     AnyEnvironment,
     environment_name,
@@ -41,6 +47,11 @@ from discorl.training.config import TrainConfig
 from discorl.training.handle import SHOWN, Run
 from discorl.training.presets import AUTO, Kind, PresetName, make_config, observation_kind
 from discorl.training.run import Given, start_run
+from discorl.tuning.config import TuneConfig, require_optuna
+from discorl.tuning.display import tuning_shown_in_python
+
+if TYPE_CHECKING:
+    from discorl.tuning.run import Tuning
 
 
 def train(
@@ -182,6 +193,75 @@ def analyse(
         return start_analysis(several, config, folder, observer)
 
 
+def compare(
+    rules: str | Sequence[str],
+    envs: str | Sequence[str],
+    out: str | Path | None = None,
+    *,
+    jobs: int | None = None,
+    engine: EngineName = "local",
+    engine_options: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Summary:
+    """Compare rules over environments and seeds, in a new folder or in one to be completed.
+
+    In a script, call it under `if __name__ == "__main__":`, because processes of the local engine
+    import the script too.
+
+    Args:
+      rules: names or files, optionally with settings after a colon.
+      envs: names, optionally with settings after a colon.
+      out: the folder; by default a new one under `runs/`.
+      jobs: how many runs work at once; by default one for each core, or as many as a cluster has
+        room for.
+      engine: where they work: `local`, `ray` or `slurm`. The results are the same on all.
+      engine_options: settings of the engine.
+      progress: as for `train`.
+      **settings: fields of `CompareConfig`: `seeds`, `steps`, `env_steps` and others.
+
+    Returns:
+      Scores, their intervals, and the runs.
+    """
+    several = {"rules": _several(rules), "envs": _several(envs)}
+    config = CompareConfig.from_json(several | settings)
+    folder = Path(out) if out is not None else unused_folder("compare")
+    texts = {name: str(value) for name, value in (engine_options or {}).items()}
+    with comparison_shown_in_python(progress) as observer:
+        return start_comparison(config, folder, jobs, observer, engine, texts)
+
+
+def tune(
+    env: str,
+    rule: str | Path = AUTO,
+    out: str | Path | None = None,
+    *,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Tuning:
+    """Search for settings with which a rule does well in an environment.
+
+    Several processes that call this with the same `out` and settings share the trials.
+
+    Args:
+      env: an environment's name, optionally with settings after a colon.
+      rule: a rule's name or file, optionally with settings after a colon.
+      out: the folder, new or of this very search; by default a new one under `runs/`.
+      progress: as for `train`.
+      **settings: fields of `TuneConfig`: `search`, `trials`, `seeds`, `steps` and others.
+
+    Returns:
+      All trials, the best first, and the path of a preset file with the best one's settings.
+    """
+    require_optuna()
+    from discorl.tuning.run import start_tuning
+
+    config = TuneConfig.from_json({"env": env, "rule": str(rule)} | settings)
+    folder = Path(out) if out is not None else unused_folder(f"tune-{env}-{Path(rule).stem}")
+    with tuning_shown_in_python(progress) as observer:
+        return start_tuning(config, folder, observer)
+
+
 def load_run(
     folder: str | Path,
     env: AnyEnvironment | None = None,
@@ -204,6 +284,10 @@ def load_run(
     run = Run(folder, env, rule, network)
     _ = run.config  # Raises if the folder holds no run.
     return run
+
+
+def _several(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
 
 
 def run_name(config: TrainConfig) -> str:

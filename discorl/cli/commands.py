@@ -13,6 +13,7 @@ COMMANDS = {
     "discover": ("discorl.cli.discover", "DiscoverCommand"),
     "distil": ("discorl.cli.distil", "DistilCommand"),
     "compare": ("discorl.cli.compare", "CompareCommand"),
+    "tune": ("discorl.cli.tune", "TuneCommand"),
     "analyse": ("discorl.cli.analyse", "AnalyseCommand"),
     "resume": ("discorl.cli.runs", "ResumeCommand"),
     "evaluate": ("discorl.cli.runs", "EvaluateCommand"),

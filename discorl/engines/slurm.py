@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import submitit
-from submitit.core.utils import FailedJobError
+from submitit.core.utils import FailedSubmissionError
 from submitit.helpers import Checkpointable
 
 from discorl.engines.base import Failure, WorkerDied
@@ -95,7 +95,7 @@ class SlurmEngine:
         assert self._executor is not None
         try:
             jobs = self._executor.map_array(_Call(function), tasks)
-        except FailedJobError as error:
+        except FailedSubmissionError as error:
             raise DiscorlError(f"--engine slurm: {error}") from error
         self._unfinished.update(jobs)
         return list(jobs)

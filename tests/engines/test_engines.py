@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from discorl.engines import Failure, make_engine, run_calls
@@ -19,7 +20,7 @@ ENGINES = {"local": {}, "ray": {}, "slurm": {"cluster": "local"}}
 NEEDS = {"local": "loky", "ray": "ray", "slurm": "submitit"}
 
 
-@pytest.fixture(params=list(ENGINES))
+@pytest.fixture(params=list(ENGINES))  # Processes that import PyTorch: seconds each
 def engine(request, tmp_path, monkeypatch):
     """Makes the engine, on this machine, with one worker unless told otherwise."""
     pytest.importorskip(NEEDS[request.param])
@@ -51,20 +52,30 @@ def dies_once(path):
     return "here"
 
 
-def test_every_call_has_its_own_fate(engine):
-    outcomes = dict(run_calls(engine(retries="0"), fate, [4, -2, -1, -3, 9], stop=[]))
-    assert (outcomes[4], outcomes[9]) == (2, 3)
-    assert "died" in outcomes[-2].error
-    if engine.name == "local":
-        assert outcomes[-2] == Failure("the process died, exit code 7")
-    assert outcomes[-1] == Failure("mend this")
-    assert outcomes[-3].error.startswith("ValueError: ")
-    assert "Traceback" in outcomes[-3].details
+def many_fates(task):
+    """Above, or the end of the process the first time that it is called with a path."""
+    return dies_once(task) if isinstance(task, Path) else fate(task)
 
 
-def test_a_call_whose_worker_dies_is_repeated(engine, tmp_path):
+def test_every_call_has_its_own_fate(engine, tmp_path):
     path = tmp_path / "tried"
-    assert list(run_calls(engine(), dies_once, [path], stop=[])) == [(path, "here")]
+    tasks = [4, -1, path] if engine.name == "slurm" else [4, path, -1, -3, 9]  # A process for each
+    outcomes = dict(run_calls(engine(), many_fates, tasks, stop=[]))
+    assert outcomes[path] == "here"
+    assert outcomes[-1] == Failure("mend this")
+    assert outcomes[4] == 2
+    if engine.name != "slurm":
+        assert outcomes[9] == 3
+        assert outcomes[-3].error.startswith("ValueError: ")
+        assert "Traceback" in outcomes[-3].details
+    children = [p.name() for p in psutil.Process().children(recursive=True)]
+    assert not [name for name in children if "raylet" in name or "python" in name]
+
+
+def test_a_call_that_kills_its_worker_every_time_fails():
+    engine = make_engine("local", 1, {"retries": "0"}, Path())
+    outcomes = dict(run_calls(engine, fate, [-2, 4], stop=[]))
+    assert outcomes == {-2: Failure("the process died, exit code 7"), 4: 2}
 
 
 def test_nothing_runs_once_told_to_stop(engine):
@@ -75,6 +86,7 @@ def test_no_work(engine):
     assert list(run_calls(engine(jobs=2), fate, [], stop=[])) == []
 
 
+@pytest.mark.slow
 def test_calls_that_run_are_ended(engine):
     stop, seen = [], []
 
@@ -160,5 +172,5 @@ def test_a_missing_package_is_named(name, tmp_path, monkeypatch):
 )
 def test_without_slurm_there_are_no_jobs(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(DiscorlError, match="--engine slurm: .*slurm"):
+    with pytest.raises(DiscorlError, match=r"--engine slurm: .*slurm"):
         make_engine("slurm", None, {}, tmp_path)
