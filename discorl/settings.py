@@ -129,17 +129,21 @@ def _field_types(kind: Any) -> dict[str, Any]:
     return {f.name: hints[f.name] for f in fields(kind)}
 
 
-def search_range(kind: Any) -> Search | None:
-    """Where to search for a setting of this declared type; a type of few values is searched whole.
-    None if nothing is declared."""
+def declared_search(kind: Any) -> Search | None:
+    """The range that a setting of this declared type is marked with, if it is."""
     marks = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
-    for mark in marks:
-        if isinstance(mark, Search):
-            return mark
+    return next((mark for mark in marks if isinstance(mark, Search)), None)
+
+
+def search_range(kind: Any) -> Search | None:
+    """Where to search for a setting of this declared type; types of few values are searched whole.
+    None if nothing is declared."""
     base = _base(kind)
     if base is bool:
         return Search(choices=(False, True))
-    return Search(choices=get_args(base)) if get_origin(base) is Literal else None
+    if get_origin(base) is Literal:
+        return Search(choices=get_args(base))
+    return declared_search(kind)
 
 
 def flat_settings(config: Any) -> dict[str, Any]:
