@@ -55,8 +55,8 @@ def page() -> str:
         "## Searches\n",
         *_tables(TuneConfig(), "The search"),
         "### Where it looks\n",
-        "Where `--search` looks if no range is given. Other settings of few values, such as yes or\n"
-        "no, are searched whole; for the rest, give a range.\n",
+        "Where `--search` looks if no range is given. Other settings of few values, such as\n"
+        "yes or no, are searched whole; for the rest, give a range.\n",
         _searched(),
         "## Analyses\n",
         *_tables(AnalyseConfig(), "The analysis"),

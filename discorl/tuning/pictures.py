@@ -60,7 +60,7 @@ def _plot_curves(axes: Any, trials: Sequence[Trial]) -> None:
 
 
 def _plot_setting(axes: Any, trials: Sequence[Trial], name: str) -> None:
-    values = [trial.values.get(name) for trial in trials]
+    values: list[Any] = [trial.values[name] for trial in trials]
     numeric = all(type(value) in (int, float) for value in values)
     places = values if numeric else [str(value) for value in values]
     _scatter(axes, list(zip(places, trials, strict=True)))

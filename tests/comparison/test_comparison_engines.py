@@ -32,16 +32,17 @@ def results(folder):
     return [{name: value for name, value in cell.items() if name != "seconds"} for cell in cells]
 
 
-def kill_workers(name, count, killed):
-    """Kill so many workers, each once it has worked for a moment."""
-    deadline = time.monotonic() + 500
+def kill_workers(name, count, killed, folder):
+    """Kill so many workers, each after five more cells have been done."""
+    deadline = time.monotonic() + 1000
     while len(killed) < count and time.monotonic() < deadline:
-        time.sleep(0.3)
+        time.sleep(0.1)
+        if len(list((folder / "cells").glob("*.json"))) < 5 * (len(killed) + 1):
+            continue
         for process in psutil.Process().children(recursive=True):
             try:
                 line = " ".join(process.cmdline())
                 if WORKERS[name] in line and process.pid not in killed:
-                    time.sleep(1.0)
                     os.kill(process.pid, signal.SIGKILL)
                     killed.append(process.pid)
                     break
@@ -61,13 +62,13 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(OPTIONS))
+@pytest.mark.parametrize("name", list(OPTIONS)[::-1])
 def test_forty_cells_with_two_workers_killed(name, undisturbed, tmp_path, monkeypatch):
     pytest.importorskip(NEEDS[name])
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     config, folder = undisturbed
     killed = []
-    killer = threading.Thread(target=kill_workers, args=(name, 2, killed))
+    killer = threading.Thread(target=kill_workers, args=(name, 2, killed, tmp_path / "cmp"))
     killer.start()
     where = {"engine": name, "engine_options": OPTIONS[name]}
     summary = start_comparison(config, tmp_path / "cmp", jobs=2, **where)
