@@ -3,8 +3,6 @@ call."""
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +11,6 @@ from torch import nn
 
 from discorl.analysis.config import AnalyseConfig
 from discorl.analysis.run import start_analysis
-from discorl.comparison.config import CompareConfig
-from discorl.comparison.display import comparison_shown_in_python
-from discorl.comparison.run import start_comparison
-from discorl.comparison.summary import Summary
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.handle import SHOWN as SHOWN_OF_DISCOVERY
 from discorl.discovery.handle import Discovery
@@ -25,7 +19,6 @@ from discorl.distillation.config import DistilConfig
 from discorl.distillation.handle import SHOWN as SHOWN_OF_DISTILLATION
 from discorl.distillation.handle import Distillation
 from discorl.distillation.run import start_distillation
-from discorl.engines import EngineName
 from discorl.envs.sources import (
     AnyEnvironment,
     environment_name,
@@ -34,23 +27,20 @@ from discorl.envs.sources import (
 )
 from discorl.envs.spaces import ObservationReader
 from discorl.envs.tensor import TensorEnvironment
-from discorl.errors import DiscorlError
 from discorl.library.catalogue import require_discovered
-from discorl.library.formats import SUFFIXES
 from discorl.processes import group_size
 from discorl.rules.base import UpdateRule
 from discorl.runs.display import shown_in_python
-from discorl.runs.folder import file_name, run_kind
+from discorl.runs.folder import run_kind, unused_folder
 from discorl.runs.session import Callback
 from discorl.settings import change
-from discorl.training.config import TrainConfig
 from discorl.training.handle import SHOWN, Run
 from discorl.training.presets import AUTO, Kind, PresetName, make_config, observation_kind
-from discorl.training.run import Given, start_run
-from discorl.tuning.config import TuneConfig, require_optuna
-from discorl.tuning.display import tuning_shown_in_python
+from discorl.training.run import Given, run_name, start_run
 
 if TYPE_CHECKING:
+    from discorl.comparison.summary import Summary
+    from discorl.engines import EngineName
     from discorl.tuning.run import Tuning
 
 
@@ -223,6 +213,10 @@ def compare(
     Returns:
       Scores, their intervals, and the runs.
     """
+    from discorl.comparison.config import CompareConfig
+    from discorl.comparison.display import comparison_shown_in_python
+    from discorl.comparison.run import start_comparison
+
     several = {"rules": _several(rules), "envs": _several(envs)}
     config = CompareConfig.from_json(several | settings)
     folder = Path(out) if out is not None else unused_folder("compare")
@@ -253,6 +247,9 @@ def tune(
     Returns:
       All trials, the best first, and the path of a preset file with the best one's settings.
     """
+    from discorl.tuning.config import TuneConfig, require_optuna
+    from discorl.tuning.display import tuning_shown_in_python
+
     require_optuna()
     from discorl.tuning.run import start_tuning
 
@@ -290,13 +287,6 @@ def _several(names: str | Sequence[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
-def run_name(config: TrainConfig) -> str:
-    """What a training run's folder is called by default."""
-    rule = config.rule
-    rule = Path(rule).stem if rule.endswith(SUFFIXES) else rule
-    return f"{config.env}-{rule}-s{config.seed}"
-
-
 def _kind(env: Any) -> Kind | None:
     """What an agent sees in an environment that is given as an object, where that can be told."""
     if isinstance(env, TensorEnvironment):
@@ -311,11 +301,3 @@ def _kind(env: Any) -> Kind | None:
         finally:
             made.close()
     return None if space is None else observation_kind(ObservationReader(space).spec)
-
-
-def unused_folder(name: str) -> Path:
-    """The name of a folder under `runs/` that no other run has."""
-    if group_size() > 1:
-        raise DiscorlError("--out: name the run folder, so that all processes use the same")
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{file_name(name)}-{stamp}-{secrets.token_hex(2)}"

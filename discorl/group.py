@@ -7,13 +7,16 @@ several is in `processes`. Whoever computes asks its group for means and knows n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from discorl.errors import DiscorlError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 T = TypeVar("T")
+TIMEOUT = 600.0
+"""Seconds that processes wait for one another, unless told otherwise."""
 _SEEDS_APART = 4_000_037
 
 

@@ -16,11 +16,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from discorl.errors import DiscorlError
-from discorl.group import SOLO, Group
+from discorl.group import SOLO, TIMEOUT, Group
 
 T = TypeVar("T")
-TIMEOUT = 600.0
-"""Seconds that processes wait for one another, unless told otherwise."""
 _BEAT = 1.0
 _FAILED, _GAVE_UP = "failed", "gave-up"
 _meetings = itertools.count()

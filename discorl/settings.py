@@ -16,8 +16,6 @@ from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
-
 from discorl.errors import DiscorlError, UnknownNameError
 
 Config = TypeVar("Config")
@@ -322,9 +320,7 @@ def _convert_tuple(arguments: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
 def _convert_plain(kind: Any, value: Any) -> Any:
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if kind is bool:
-        if not isinstance(value, bool | np.bool_):
-            raise ValueError("expected true or false")
-        return bool(value)
+        return _as_bool(value)
     if kind is int:
         if not is_number or not float(value).is_integer():
             raise ValueError("expected a whole number")
@@ -338,3 +334,13 @@ def _convert_plain(kind: Any, value: Any) -> Any:
     if is_dataclass(kind) and not isinstance(value, kind):  # type: ignore[arg-type]
         raise ValueError("expected several settings")
     return value
+
+
+def _as_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    import numpy as np  # Here, because every command reads settings, and few of them need it.
+
+    if not isinstance(value, np.bool_):
+        raise ValueError("expected true or false")
+    return bool(value)

@@ -19,6 +19,11 @@ from discorl.rules.meta_network import MetaNetworkSizes
 # break every convolution that comes after. Read at the first use, here and in child processes.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
+# Tests run side by side, one to a core: more threads wait for one another. Here, whoever starts the
+# tests, and in child processes; a number in the environment is kept.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
 # Machines are shared and noisy: no test asserts a time.
 settings.register_profile("discorl", deadline=None)
 settings.load_profile("discorl")

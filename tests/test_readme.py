@@ -103,7 +103,7 @@ def test_subcommands_exist(command: str) -> None:
 def test_commands_parse(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a command with a number in place of the letter that stands for one
     name, *args = re.sub(r"(--seed) S\b", r"\1 0", command).split()
-    module, attribute = COMMANDS[name]
+    module, attribute, _ = COMMANDS[name]
     monkeypatch.setattr(getattr(importlib.import_module(module), attribute), "run", lambda _: 0)
     # and a configuration where it names one
     monkeypatch.chdir(tmp_path)

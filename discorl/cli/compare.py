@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from rich.console import Console
 
-from discorl.api import unused_folder
 from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.comparison.config import CompareConfig
 from discorl.comparison.display import ComparisonDisplay
@@ -24,6 +23,7 @@ from discorl.comparison.run import (
 from discorl.comparison.summary import Summary
 from discorl.engines import EngineName
 from discorl.errors import DiscorlError
+from discorl.runs.folder import unused_folder
 from discorl.settings import split_settings
 
 
@@ -65,7 +65,7 @@ class CompareCommand:
             config = read_comparison_config(first.resume)
         command: CompareCommand = parse_command(cls, "compare", args, default=cls(config=config))
         if command.resume is not None:
-            refuse_changes(command.config, config, allowed="seeds")
+            refuse_changes(command.config, config, "seeds")
             if command.out is not None:
                 raise DiscorlError("--resume stays in the comparison's own folder: drop --out")
         return command

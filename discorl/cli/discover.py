@@ -26,7 +26,8 @@ class DiscoverCommand:
     out: Path | None = None
     """Run folder; by default a new one under runs/."""
     resume: Path | None = None
-    """Resume the run in this folder. Of the other flags, only --meta-steps may be given."""
+    """Resume the run in this folder. Of the other flags, only --meta-steps and --threads may
+    be given."""
     config_file: Annotated[Path | None, tyro.conf.arg(aliases=["--config"])] = None
     """Take the flags' defaults from a run's config.json."""
     json: bool = False
@@ -53,7 +54,7 @@ class DiscoverCommand:
 
     def run(self) -> int:
         """Discover, show progress, and say how it ended."""
-        tune_process()
+        tune_process(threads_by_size=True)
         console = Console(stderr=self.json)
         code, result = watch(SHOWN, self._work, console)
         if "fresh_agents_return" in result:
@@ -62,7 +63,8 @@ class DiscoverCommand:
 
     def _work(self, observer: Observer) -> dict[str, Any]:
         if self.resume is not None:
-            return resume_discovery(self.resume, self.config.meta_steps, observer)
+            threads = self.config.run.threads
+            return resume_discovery(self.resume, self.config.meta_steps, observer, threads=threads)
         folder = out_folder(self.out, f"discover-s{self.config.seed}")
         return start_discovery(self.config, folder, observer)
 

@@ -13,19 +13,18 @@ from typing import Annotated, Any, ClassVar
 import tyro
 from rich.console import Console
 
-from discorl.api import run_name, unused_folder
 from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.errors import DiscorlError
 from discorl.life.life import PHASES
 from discorl.runs.display import watch
-from discorl.runs.folder import CURVE_FILE, read_settings_file
+from discorl.runs.folder import CURVE_FILE, read_settings_file, unused_folder
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
 from discorl.settings import Count, change, check_fields, flag, flat_settings
 from discorl.training.config import TrainConfig
 from discorl.training.handle import SHOWN
 from discorl.training.presets import AUTO, PresetName, make_config
-from discorl.training.run import read_config, resume_run, start_run
+from discorl.training.run import read_config, resume_run, run_name, start_run
 from discorl.training.together import start_runs
 
 
@@ -49,7 +48,8 @@ class TrainCommand:
     out: Path | None = None
     """Run folder; by default a new one under runs/."""
     resume: Path | None = None
-    """Resume the run in this folder. Of the other flags, only --steps may be given."""
+    """Resume the run in this folder. Of the other flags, only --steps and --threads may be
+    given."""
     preset: PresetName = "default"
     """Where the other flags' defaults come from: us, or the published experiments."""
     config_file: Annotated[Path | None, tyro.conf.arg(aliases=["--config"])] = None
@@ -111,7 +111,7 @@ class TrainCommand:
     def _parse_resume(cls, args: list[str], own: TrainConfig) -> TrainCommand:
         """A resumed run keeps its own configuration: say so rather than ignore a flag."""
         command = cls._parse_over(args, own)
-        refuse_changes(command.config, own, allowed="steps")
+        refuse_changes(command.config, own, "steps", "threads")
         default = cls()
         names = ("out", "preset", "config_file", "env_steps", "seeds", "stacked")
         changed = [flag(n) for n in names if getattr(command, n) != getattr(default, n)]
@@ -123,7 +123,7 @@ class TrainCommand:
 
     def run(self) -> int:
         """Train, show progress, and say how it ended."""
-        tune_process()
+        tune_process(threads_by_size=True)
         console = Console(stderr=self.json)
         if self.stacked:
             return self._run_stacked(console)
@@ -168,7 +168,7 @@ class TrainCommand:
 
     def _work(self, config: TrainConfig, observer: Observer) -> dict[str, Any]:
         if self.resume is not None:
-            return resume_run(self.resume, config.steps, observer)
+            return resume_run(self.resume, config.steps, observer, threads=config.run.threads)
         return start_run(config, self._folder(config), observer)
 
     def _say_what_is_left(self, console: Console, seed: int) -> None:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 import tyro
 from rich.console import Console
 
-from discorl.api import unused_folder
 from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.errors import DiscorlError
-from discorl.runs.folder import read_settings, require_kind
+from discorl.runs.folder import read_settings, require_kind, unused_folder
 from discorl.runs.session import Interrupted
 from discorl.runtime import tune_process
 from discorl.tuning.config import TuneConfig, require_optuna
@@ -62,7 +61,7 @@ class TuneCommand:
         default = cls(config=TuneFlags(**vars(config))) if first.resume else cls()
         command: TuneCommand = parse_command(cls, "tune", args, default=default)
         if command.resume is not None:
-            refuse_changes(command.config, config, allowed="trials")
+            refuse_changes(command.config, config, "trials")
             if command.out is not None:
                 raise DiscorlError("--resume stays in the search's own folder: drop --out")
         return command

@@ -85,6 +85,11 @@ RULES: dict[str, Callable[[], UpdateRule] | StoredRule] = {
         sha256="f1f502afca6f45781c8f1b29faa9fa19a9a910afeb36f2dabcab9e252cd42ee6",
         provenance={"origin": "discovered with discorl; docs/sprout.md says how"},
     ),
+    "sapling": StoredRule(
+        file_name="sapling.safetensors",
+        sha256="bd1392e7d4a308793d0c5e0378e57c9cdfd9b0cde4ebf81b06e2ea1bfd2af721",
+        provenance={"origin": "distilled from Disco103 with discorl; docs/sapling.md says how"},
+    ),
     "actor_critic": ActorCritic,
     "policy_gradient": PolicyGradient,
 }

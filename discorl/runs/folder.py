@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import socket
 import time
@@ -217,3 +218,13 @@ def read_settings(folder: Path) -> dict[str, Any]:
 def file_name(text: str) -> str:
     """The text with nothing in it that a file's name should not hold, and not too long."""
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in text)[:100]
+
+
+def unused_folder(name: str) -> Path:
+    """The name of a folder under `runs/` that no other run has."""
+    from discorl.processes import group_size  # It brings PyTorch, which reading a folder need not.
+
+    if group_size() > 1:
+        raise DiscorlError("--out: name the run folder, so that all processes use the same")
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{file_name(name)}-{stamp}-{secrets.token_hex(2)}"

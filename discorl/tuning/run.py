@@ -17,6 +17,7 @@ from discorl.files import explain_write_errors, write_json
 from discorl.library.catalogue import load_rule
 from discorl.runs.folder import CONFIG_FILE, check_empty, read_settings, require_kind
 from discorl.runs.session import Interrupted, stop_signals
+from discorl.runtime import computing_on
 from discorl.settings import flag
 from discorl.training.trainer import Trainer
 from discorl.tuning.config import TuneConfig
@@ -101,7 +102,8 @@ def start_tuning(
         names = ", ".join(space)
         title = f"{config.rule} on {config.env}, searching {names} -> {folder}"
         observer.start(title, config.trials, study.ended())
-    with stop_signals() as stop:
+    # Several processes share the machine, and numbers depend on threads.
+    with stop_signals() as stop, computing_on(1, 0):
         while not stop and study.ended() < config.trials:
             _try_one(study, config, stop, observer)
         if stop:

@@ -17,7 +17,7 @@ from discorl.training.presets import (
     observation_kind,
 )
 
-RULES = ("disco103", "sprout", "actor_critic", "my_rule.safetensors")
+RULES = ("disco103", "sapling", "sprout", "actor_critic", "my_rule.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -132,3 +132,9 @@ def test_the_published_preset_is_the_same_everywhere():
 def test_unknown_presets_are_named():
     with pytest.raises(DiscorlError, match=r"unknown preset 'fast'.*published"):
         make_config(preset="fast")
+
+
+@pytest.mark.parametrize("preset", KIND_PRESETS, ids=lambda p: p.kind)
+def test_sapling_is_fed_like_the_rule_that_it_was_distilled_from(preset):
+    student, teacher = (make_config(preset.example, rule) for rule in ("sapling", "disco103"))
+    assert student.to_json() | {"rule": ""} == teacher.to_json() | {"rule": ""}
