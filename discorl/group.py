@@ -25,6 +25,8 @@ class Group:
 
     rank: int = 0
     size: int = 1
+    seconds: float = 0.0
+    """How long this process has been at messages so far, waiting for the others included."""
 
     @property
     def leads(self) -> bool:

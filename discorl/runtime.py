@@ -14,8 +14,8 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _KEEP_BYTES = 1 << 30
 SMALL_WORK = 500_000_000
-"""Updates smaller than this (see `Life.work`) are computed on one thread. A judgement, measured on a
-busy machine only: docs/train.md has the figures."""
+"""Updates smaller than this (see `Life.work`) are computed on one thread. A judgement, measured on
+a busy machine only: docs/train.md has the figures."""
 _threads_by_size = False
 
 

@@ -48,6 +48,11 @@ COMMANDS = {
         "AnalyseCommand",
         "Look inside rules: what they respond to, what their agents know, what they rely on.",
     ),
+    "launch": Command(
+        "discorl.cli.launch",
+        "LaunchCommand",
+        "Run train, discover, distil or resume in several processes that share the work.",
+    ),
     "resume": Command(
         "discorl.cli.runs",
         "ResumeCommand",
@@ -67,6 +72,16 @@ COMMANDS = {
         "discorl.cli.export",
         "ExportCommand",
         "Write a trained agent's policy as ONNX or for torch.export, and check what was written.",
+    ),
+    "pack": Command(
+        "discorl.cli.hub",
+        "PackCommand",
+        "Write an agent or a rule as a folder for the Hugging Face hub, with a card.",
+    ),
+    "push": Command(
+        "discorl.cli.hub",
+        "PushCommand",
+        "Upload a folder that `discorl pack` wrote to the Hugging Face hub.",
     ),
     "plot": Command(
         "discorl.cli.runs",

@@ -14,6 +14,7 @@ from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.handle import SHOWN
 from discorl.discovery.run import read_discovery_config, resume_discovery, start_discovery
 from discorl.runs.display import watch
+from discorl.runs.folder import left_by_failed
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
 
@@ -39,7 +40,7 @@ class DiscoverCommand:
         "discorl discover --envs family:catch family:grid --agents 8 --lifetimes 200 430 830",
         "discorl discover --init disco103 --meta-steps 60",
         "discorl discover --init sprout --meta-optimiser es --es-lifetime 300 --stacked",
-        "torchrun --nproc-per-node 2 -m discorl.cli discover --out runs/d",
+        "discorl launch --processes 2 discover --out runs/d",
     )
 
     @classmethod
@@ -66,6 +67,8 @@ class DiscoverCommand:
             threads = self.config.run.threads
             return resume_discovery(self.resume, self.config.meta_steps, observer, threads=threads)
         folder = out_folder(self.out, f"discover-s{self.config.seed}")
+        if left_by_failed(folder):
+            return resume_discovery(folder, self.config.meta_steps, observer)
         return start_discovery(self.config, folder, observer)
 
 

@@ -18,6 +18,7 @@ from discorl.distillation.run import (
     start_distillation,
 )
 from discorl.runs.display import watch
+from discorl.runs.folder import left_by_failed
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
 
@@ -73,7 +74,10 @@ class DistilCommand:
                 self.resume, self.config.meta_steps, observer, threads=threads
             )
         name = f"distil-{Path(self.config.teacher).stem}-s{self.config.seed}"
-        return start_distillation(self.config, out_folder(self.out, name), observer)
+        folder = out_folder(self.out, name)
+        if left_by_failed(folder):
+            return resume_distillation(folder, self.config.meta_steps, observer)
+        return start_distillation(self.config, folder, observer)
 
 
 def _words(result: dict[str, Any]) -> str:

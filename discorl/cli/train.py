@@ -17,7 +17,12 @@ from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.errors import DiscorlError
 from discorl.life.life import PHASES
 from discorl.runs.display import watch
-from discorl.runs.folder import CURVE_FILE, read_settings_file, unused_folder
+from discorl.runs.folder import (
+    CURVE_FILE,
+    left_by_failed,
+    read_settings_file,
+    unused_folder,
+)
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
 from discorl.settings import Count, change, check_fields, flag, flat_settings
@@ -72,7 +77,7 @@ class TrainCommand:
         "discorl train CartPole-v1 --rule actor_critic:entropy_cost=0.01 --env-steps 1e5",
         "discorl train minatar/breakout --rule disco103 --seeds 3 --out runs/breakout",
         "discorl train --resume runs/breakout/seed_0 --steps 4000",
-        "torchrun --nproc-per-node 2 -m discorl.cli train catch --num-envs 8 --out runs/two",
+        "discorl launch --processes 2 train catch --num-envs 8 --out runs/two",
     )
 
     def __post_init__(self) -> None:
@@ -169,7 +174,10 @@ class TrainCommand:
     def _work(self, config: TrainConfig, observer: Observer) -> dict[str, Any]:
         if self.resume is not None:
             return resume_run(self.resume, config.steps, observer, threads=config.run.threads)
-        return start_run(config, self._folder(config), observer)
+        folder = self._folder(config)
+        if left_by_failed(folder):
+            return resume_run(folder, config.steps, observer, threads=config.run.threads)
+        return start_run(config, folder, observer)
 
     def _say_what_is_left(self, console: Console, seed: int) -> None:
         """After a stop: which seeds were not begun, and how to train them."""

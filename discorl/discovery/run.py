@@ -266,7 +266,7 @@ class RuleRun:
             self._evaluate()  # A signal came in its place.
         self._before()
         reports: list[MetaStepReport] = []
-        started = time.perf_counter()
+        started = self._now()
         enough = False
         while discoverer.step < config.meta_steps and not enough:
             reports.append(discoverer.meta_step())
@@ -275,12 +275,11 @@ class RuleRun:
             last = step == config.meta_steps
             told_enough = False
             if step % run.log_every == 0 or last:
-                seconds = time.perf_counter() - started
-                told_enough = self._log(reports, seconds)
-                reports, started = [], time.perf_counter()
+                told_enough = self._log(reports, started)
+                reports, started = [], self._now()
             if self._evaluates(step) or last:
                 self._evaluate()
-                started = time.perf_counter()
+                started = self._now()
             signum, enough = self._agree_to_stop(stop, told_enough)
             if step % run.checkpoint_every == 0 or last or signum or enough:
                 self._save(discoverer.checkpoint())
@@ -312,13 +311,20 @@ class RuleRun:
         signum, ends = self.discoverer.group.largest(stop[0] if stop else 0, int(enough))
         return signum, ends > 0
 
-    def _log(self, reports: list[MetaStepReport], seconds: float) -> bool:
+    def _now(self) -> tuple[float, float]:
+        return time.perf_counter(), self.discoverer.group.seconds
+
+    def _log(self, reports: list[MetaStepReport], started: tuple[float, float]) -> bool:
         """Write a record and report it; returns whether a callback has seen enough."""
         if self.writer is None:
             return False
+        seconds, talked = (now - then for now, then in zip(self._now(), started, strict=True))
+        seconds = max(seconds, 1e-9)
         record = self._summarise(reports[-1])
         record["meta/skipped"] = self.discoverer.skipped
-        record["time/steps_per_second"] = len(reports) / max(seconds, 1e-9)
+        record["time/steps_per_second"] = len(reports) / seconds
+        if self.discoverer.group.size > 1:
+            record["time/communication_share"] = talked / seconds
         record = {name: value for name, value in record.items() if math.isfinite(value)}
         self.writer.write(self.discoverer.step, record)
         steps = self.config.meta_steps

@@ -90,6 +90,12 @@ def check_new(folder: Path) -> list[str]:
     return found
 
 
+def left_by_failed(folder: Path) -> bool:
+    """Whether a launcher restarted this process after a failure that left a run in the folder."""
+    restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return restarted and (folder / CONFIG_FILE).exists()
+
+
 def check_empty(folder: Path) -> None:
     """Raise DiscorlError if a folder holds anything, and say what."""
     found = [name for name in check_new(folder) if name != LOCK_FILE]
@@ -204,7 +210,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
         (folder / CONFIG_FILE).stat()
     except FileNotFoundError:
         missing = f"no {CONFIG_FILE} in it" if folder.exists() else "no such folder"
-        raise DiscorlError(f"{folder} holds no run: there is {missing}") from None
+        inner = sorted(path.parent for path in folder.glob(f"*/{CONFIG_FILE}"))
+        hint = f"; name one of the {len(inner)} in it, for instance {inner[0]}" if inner else ""
+        raise DiscorlError(f"{folder} holds no run: there is {missing}{hint}") from None
     except NotADirectoryError:
         raise DiscorlError(f"{folder} holds no run: it is a file, not a folder") from None
     except OSError as error:

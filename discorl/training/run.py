@@ -392,18 +392,22 @@ class TrainingRun:
             save_checkpoint(self.folder / CHECKPOINTS, checkpoint, keep)
         self.group.wait()
 
-    def _now(self) -> tuple[float, int, int]:
-        return time.perf_counter(), self.trainer.step, self.trainer.env_steps
+    def _now(self) -> tuple[float, int, int, float]:
+        trainer = self.trainer
+        return time.perf_counter(), trainer.step, trainer.env_steps, self.group.seconds
 
     def _speed(self) -> dict[str, float]:
         """The speed since the last record."""
-        then, step, env_steps = self._mark
-        self._mark = self._now()
-        seconds = max(self._mark[0] - then, 1e-9)
+        before, self._mark = self._mark, self._now()
+        seconds, steps, env_steps, talked = (
+            now - then for now, then in zip(self._mark, before, strict=True)
+        )
+        seconds = max(seconds, 1e-9)
         return {
-            "time/steps_per_second": (self._mark[1] - step) / seconds,
-            "time/env_steps_per_second": (self._mark[2] - env_steps) / seconds,
+            "time/steps_per_second": steps / seconds,
+            "time/env_steps_per_second": env_steps / seconds,
             "time/seconds": sum(self.trainer.life.seconds.values()),
+            **({"time/communication_share": talked / seconds} if self.group.size > 1 else {}),
         }
 
     def finish(self) -> dict[str, Any]:

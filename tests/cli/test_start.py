@@ -18,7 +18,10 @@ import json, sys
 def imported():
     return [name for name in {HEAVY} if name in sys.modules]
 """
-QUICK = ("analyse", "bench", "evaluate", "export", "plot", "report", "resume", "serve", "verify")
+QUICK = (
+    *("analyse", "bench", "evaluate", "export", "launch", "plot", "report", "resume", "serve"),
+    "verify",
+)
 """Commands whose settings need no PyTorch: neither does their help."""
 
 
