@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from discorl.agents.config import NetworkConfig
     from discorl.agents.network import Network
-    from discorl.api import analyse, discover, distil, load_run, train
+    from discorl.api import analyse, compare, discover, distil, load_run, train, tune
     from discorl.discovery.config import DiscoverConfig
     from discorl.discovery.handle import Discovery
     from discorl.distillation.config import DistilConfig
@@ -82,6 +82,7 @@ __all__ = [
     "analyse",
     "check_agent",
     "collect_rollout",
+    "compare",
     "discover",
     "distil",
     "evaluate",
@@ -98,6 +99,7 @@ __all__ = [
     "token_rollout",
     "top_k_candidates",
     "train",
+    "tune",
 ]
 
 __version__ = "0.1.0"
@@ -105,7 +107,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "agents.config": "NetworkConfig",
     "agents.network": "Network",
-    "api": "analyse discover distil load_run train",
+    "api": "analyse compare discover distil load_run train tune",
     "discovery.config": "DiscoverConfig",
     "discovery.handle": "Discovery",
     "distillation.config": "DistilConfig",

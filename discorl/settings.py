@@ -50,6 +50,18 @@ class Range:
         return f"expected at least {self.low:g}"
 
 
+@dataclass(frozen=True)
+class Search:
+    """Where a search for good values of a setting looks, if nothing else is said."""
+
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    """Whether values are drawn evenly on a logarithmic scale."""
+    choices: tuple[Any, ...] = ()
+    """These values, instead of a range."""
+
+
 Count = Annotated[int, Range(1, _LARGEST)]
 Seed = Annotated[int, Range(-(2**63), 2**63 - 1)]
 """What every generator takes, with room for the seeds that are counted up from it."""
@@ -113,6 +125,23 @@ def field_types(kind: Any) -> dict[str, Any]:
 def _field_types(kind: Any) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     return {f.name: hints[f.name] for f in fields(kind)}
+
+
+def declared_search(kind: Any) -> Search | None:
+    """The range that a setting of this declared type is marked with, if it is."""
+    marks = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+    return next((mark for mark in marks if isinstance(mark, Search)), None)
+
+
+def search_range(kind: Any) -> Search | None:
+    """Where to search for a setting of this declared type; types of few values are searched whole.
+    None if nothing is declared."""
+    base = _base(kind)
+    if base is bool:
+        return Search(choices=(False, True))
+    if get_origin(base) is Literal:
+        return Search(choices=get_args(base))
+    return declared_search(kind)
 
 
 def flat_settings(config: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from discorl.comparison.cells import Cell, CellResult
 from discorl.comparison.config import SETTABLE, CompareConfig
 from discorl.comparison.run import ComparisonInterrupted, start_comparison
 from discorl.comparison.summary import Summary
-from discorl.comparison.workers import Failure
+from discorl.engines import Failure
 from discorl.library.catalogue import name_rule, save_rule
 from discorl.runs.folder import file_name
 from discorl.settings import flat_settings, join_spec, split_spec

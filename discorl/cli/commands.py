@@ -38,6 +38,11 @@ COMMANDS = {
         "CompareCommand",
         "Compare update rules over environments and seeds: scores with intervals.",
     ),
+    "tune": Command(
+        "discorl.cli.tune",
+        "TuneCommand",
+        "Search for settings with which a rule does well in an environment.",
+    ),
     "analyse": Command(
         "discorl.cli.analyse",
         "AnalyseCommand",
@@ -51,7 +56,7 @@ COMMANDS = {
     "resume": Command(
         "discorl.cli.runs",
         "ResumeCommand",
-        "Resume a run of any kind: training, discovery, distillation or comparison.",
+        "Resume a run of any kind: training, discovery, distillation, comparison or search.",
     ),
     "evaluate": Command(
         "discorl.cli.runs",

@@ -11,10 +11,11 @@ import tyro
 from rich.console import Console
 
 from discorl.cli.commands import parse_arguments
+from discorl.engines import EngineName
 from discorl.errors import DiscorlError
 from discorl.runs.folder import KINDS, run_kind
 from discorl.runs.plots import EPISODE_RETURN, Axis, plot_curves, read_curve
-from discorl.settings import Count, Seed, check_fields
+from discorl.settings import Count, Seed, check_fields, flag, typed
 
 if TYPE_CHECKING:
     from discorl.life.playing import Evaluation
@@ -23,19 +24,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResumeCommand:
-    """Resume a run of any kind: training, discovery, distillation or comparison."""
+    """Resume a run of any kind: training, discovery, distillation, comparison or search."""
 
     folder: tyro.conf.Positional[Path]
     """Run folder."""
     steps: Count | None = None
-    """A new number of steps (meta-steps of a discovery or distillation, seeds of a
-    comparison)."""
+    """A new number of steps (meta-steps of a discovery or distillation, seeds of a comparison,
+    trials of a search)."""
     threads: Count | None = None
     """Another number of threads; by default the run's own setting."""
+    jobs: Count | None = None
+    """Of a comparison: runs at once."""
+    engine: EngineName | None = None
+    """Of a comparison: where the runs work."""
+    engine_options: tuple[str, ...] = ()
+    """Of a comparison: settings of the engine."""
     json: bool = False
     """Print the result as JSON on standard output, everything else on standard error."""
 
-    examples: ClassVar = ("discorl resume runs/a", "discorl resume runs/a --steps 5000")
+    examples: ClassVar = (
+        "discorl resume runs/a",
+        "discorl resume runs/a --steps 5000",
+        "discorl resume runs/cmp --engine ray",
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -45,11 +56,16 @@ class ResumeCommand:
         kind = run_kind(self.folder)
         args = ["--resume", str(self.folder), *(["--json"] if self.json else [])]
         if self.steps is not None:
-            names = {"train": "--steps", "compare": "--seeds"}
+            names = {"train": "--steps", "compare": "--seeds", "tune": "--trials"}
             args += [names.get(kind, "--meta-steps"), str(self.steps)]
+        for name in ("jobs", "engine", "engine_options"):
+            value = getattr(self, name)
+            if value and kind != "compare":
+                raise DiscorlError(f"{flag(name)} is for comparisons; this is {KINDS[kind]}")
+            args += typed(name, value) if value else []
         if self.threads is not None:
-            if kind == "compare":
-                raise DiscorlError("--threads: every run of a comparison has one thread; drop it")
+            if kind in ("compare", "tune"):
+                raise DiscorlError(f"--threads: runs of {KINDS[kind]} have one thread; drop it")
             args += ["--threads", str(self.threads)]
         return int(parse_arguments(kind, args).run())
 
@@ -129,7 +145,7 @@ class PlotCommand:
     """Draw learning curves of one or more runs; seeds of one experiment become a band.
 
     Discoveries and distillations are drawn with their fresh agents, comparisons environment by
-    environment.
+    environment, searches setting by setting.
     """
 
     folders: tyro.conf.Positional[tuple[Path, ...]]
@@ -158,6 +174,9 @@ class PlotCommand:
         if kinds == {"compare"}:
             self._refuse_choices("a comparison", metric=True)
             self._plot_comparison()
+        elif kinds == {"tune"}:
+            self._refuse_choices("a search", metric=True)
+            self._plot_search()
         elif kinds == {"discover"} and self.metric == EPISODE_RETURN:
             self._refuse_choices("a discovery's fresh agents", metric=False)
             from discorl.discovery.plots import plot_discovery
@@ -181,6 +200,20 @@ class PlotCommand:
         given += ["--metric"] if metric and self.metric != EPISODE_RETURN else []
         if given:
             raise DiscorlError(f"plot: {what} has its own axes: drop {' and '.join(given)}")
+
+    def _plot_search(self) -> None:
+        if len(self.folders) > 1:
+            raise DiscorlError("plot: searches are drawn one at a time")
+        from discorl.tuning.config import require_optuna
+
+        require_optuna()
+        from discorl.tuning.pictures import plot_study
+        from discorl.tuning.run import read_tuning
+
+        tuning = read_tuning(self.folders[0])
+        if not tuning.trials:
+            raise DiscorlError(f"plot: no trial of {self.folders[0]} has come to its end yet")
+        plot_study(tuning.trials, self.out)
 
     def _plot_comparison(self) -> None:
         if len(self.folders) > 1:

@@ -29,12 +29,13 @@ CHECKPOINTS = "checkpoints"
 VIDEOS = "videos"
 LOCK_FILE = ".lock"
 
-Kind = Literal["train", "discover", "distil", "compare"]
+Kind = Literal["train", "discover", "distil", "compare", "tune"]
 KINDS: dict[Kind, str] = {
     "train": "a training run",
     "discover": "a discovery",
     "distil": "a distillation",
     "compare": "a comparison",
+    "tune": "a search for settings",
 }
 """Command -> what the folder it makes is called."""
 _FITTING: dict[Kind, str] = {
@@ -44,6 +45,8 @@ _FITTING: dict[Kind, str] = {
     "distil": "use discorl resume or plot with it, or train with its rule: discorl train catch "
     "--rule {}/best_rule.safetensors",
     "compare": "use discorl resume or plot with it; its results are in {}/table.md",
+    "tune": "use discorl resume or plot with it, or train with what it found: discorl train "
+    "--config {}/preset.json",
 }
 """Command -> what can be done with the folder it makes."""
 _SHOWN = 5
@@ -174,6 +177,8 @@ def kind_of(settings: dict[str, Any]) -> Kind:
     """Which command made the run with these settings."""
     if "meta_steps" in settings:
         return "distil" if "teacher" in settings else "discover"
+    if "trials" in settings:
+        return "tune"
     return "compare" if "rules" in settings else "train"
 
 
