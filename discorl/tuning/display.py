@@ -70,7 +70,7 @@ class TuningDisplay:
 
     def trying(self, number: int, values: dict[str, Any], look: int, value: float | None) -> None:
         """How far the trial is; a line now and then where there is no bar."""
-        text = f"trial {number}: look {look}" + (f", return {value:.3f}" if look and value else "")
+        text = f"trial {number}: look {look}" + ("" if value is None else f", return {value:.3f}")
         self._bar.update(self._task, description=text)
         now = time.monotonic()
         if not self._console.is_terminal and now - self._last >= _SECONDS_BETWEEN_LINES:
