@@ -1,7 +1,8 @@
 """Writes docs/zoo.md: rules and peers task by task, from comparisons made by `discorl compare`.
 
-`python docs/zoo_page.py FOLDER...` keeps what the page needs of the comparisons in docs/zoo.json;
-then, and without folders, the page and its pictures are written from there. A test fails if they
+`python docs/zoo_page.py FOLDER...` keeps what the page needs of the comparisons in docs/zoo.json,
+with `--add` beside what is there; then, and without folders, the page and its pictures are written
+from there. A test fails if they
 do not fit together.
 """
 
@@ -13,7 +14,7 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -117,11 +118,21 @@ class Zoo:
         return list(dict.fromkeys([self.main, *found]))
 
 
-def read_comparisons(folders: Sequence[Path], main: str = MAIN) -> Zoo:
-    """Join comparisons; raises DiscorlError if they do not fit together."""
-    zoo = Zoo(main)
+def read_comparisons(folders: Sequence[Path], main: str = MAIN, earlier: Zoo | None = None) -> Zoo:
+    """Join comparisons; raises DiscorlError if they do not fit together.
+
+    Args:
+      earlier: what they are joined to; runs that it has stay, and are not taken again.
+    """
+    zoo = Zoo(main, earlier.tasks if earlier else {})
+    known = {
+        (env, name, run.seed)
+        for env, task in zoo.tasks.items()
+        for name, column in task.entrants.items()
+        for run in column.runs
+    }
     for folder in folders:
-        _add(zoo, folder)
+        _add(zoo, folder, known)
     if not any(main in task.entrants for task in zoo.tasks.values()):
         raise DiscorlError(f"no run of {main}: name the rule to compare with others by --main")
     for task in zoo.tasks.values():
@@ -130,7 +141,7 @@ def read_comparisons(folders: Sequence[Path], main: str = MAIN) -> Zoo:
     return zoo
 
 
-def _add(zoo: Zoo, folder: Path) -> None:
+def _add(zoo: Zoo, folder: Path, known: Collection[tuple[str, str, int]]) -> None:
     config = read_comparison_config(folder)
     summary = read_summary(folder)
     found = 0
@@ -148,6 +159,7 @@ def _add(zoo: Zoo, folder: Path) -> None:
             column = task.entrants.setdefault(entrant.label, Column(command))
             if column.command != command:
                 raise DiscorlError(f"{folder}: {entrant.label} on {env}: other settings before it")
+            runs = [run for run in runs if (env, entrant.label, run.seed) not in known]
             twice = {run.seed for run in runs} & {run.seed for run in column.runs}
             if twice:
                 raise DiscorlError(
@@ -467,12 +479,14 @@ def main(args: Sequence[str] | None = None, docs: Path = DOCS) -> None:
     """Read the folders, if any are given, and write everything else."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folders", nargs="*", type=Path, help="comparisons to join")
+    parser.add_argument("--add", action="store_true", help="keep the runs that are there already")
     parser.add_argument("--main", default=MAIN, help="the rule to compare with the others")
     given = parser.parse_args(args)
     data = docs / DATA
     try:
         if given.folders:
-            data.write_text(dump(read_comparisons(given.folders, given.main)))
+            earlier = load(data.read_text()) if given.add and data.exists() else None
+            data.write_text(dump(read_comparisons(given.folders, given.main, earlier)))
         elif not data.exists():
             parser.error(f"there is no {data.name} yet: give folders of comparisons")
     except DiscorlError as error:

@@ -71,6 +71,18 @@ def test_comparisons_are_joined(script: ModuleType, folders: list[Path], tmp_pat
     assert f"| {other} | not run |" in page.partition("## cartpole")[2]
 
 
+def test_comparisons_are_added_to_what_is_there(
+    script: ModuleType, folders: list[Path], tmp_path: Path
+) -> None:
+    script.main([*map(str, folders), "--main", "actor_critic"], docs=tmp_path)
+    together = (tmp_path / "zoo.json").read_text()
+    # When they come one after the other, and the first one again,
+    script.main([str(folders[0]), "--main", "actor_critic"], docs=tmp_path)
+    script.main([*map(str, folders), "--add", "--main", "actor_critic"], docs=tmp_path)
+    # then nothing is lost and nothing is there twice.
+    assert (tmp_path / "zoo.json").read_text() == together
+
+
 def test_without_folders_everything_is_made_again(
     script: ModuleType, folders: list[Path], tmp_path: Path
 ) -> None:
