@@ -9,6 +9,9 @@ from torch import Tensor
 
 Observation = Tensor | dict[str, Tensor]
 
+ACTION_MASK = "action_mask"
+"""The entry of an observation that says which actions are legal: one where they are, else zero."""
+
 
 @dataclass(frozen=True)
 class ArraySpec:

@@ -18,6 +18,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from discorl.envs.base import Environment, EnvironmentConfig
 from discorl.envs.gymnasium import GymnasiumEnvironment, where_raised
+from discorl.envs.masks import with_masks
 from discorl.envs.spaces import CheckedEnv
 from discorl.errors import DiscorlError, UnknownNameError
 from discorl.settings import guess_value, split_settings
@@ -53,6 +54,8 @@ def make_gymnasium(
     config = config or EnvironmentConfig()
     if num_envs < 1:
         raise DiscorlError(f"environment '{spec}': expected at least 1 copy, got {num_envs}")
+    if config.mask_actions:
+        make = partial(_make_masked, make, config.discretize_actions)
     vector_env = _made(spec, lambda: _vectorise(spec, make, num_envs, config.env_workers))
     try:
         return GymnasiumEnvironment(
@@ -86,6 +89,10 @@ def _vectorise(
     if len({id(env.env) for env in envs}) < num_envs:
         raise DiscorlError(f"environment '{spec}': it must return a new environment at each call")
     return SyncVectorEnv([partial(_given, env) for env in envs])
+
+
+def _make_masked(make: Callable[[], Any], discretize_actions: int) -> Any:
+    return with_masks(make(), discretize_actions)
 
 
 def _make_in_worker(main: int, spec: str, make: Callable[[], Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import traceback
+import warnings
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -21,7 +22,13 @@ from torch import Tensor
 import discorl.envs
 from discorl.envs.spaces import ActionWriter, ObservationReader
 from discorl.errors import DiscorlError
-from discorl.observations import Observation, ObservationSpec, observation_leaves
+from discorl.observations import (
+    ACTION_MASK,
+    Observation,
+    ObservationSpec,
+    observation_leaves,
+    spec_entries,
+)
 from discorl.rollout import TimeStep
 from discorl.tree import tree_map
 
@@ -79,6 +86,9 @@ class GymnasiumEnvironment:
         self.action_space = vector_env.single_action_space
         self.num_actions = self._writer.num_actions
         self.observation_spec: ObservationSpec = self._reader.spec
+        self._masked = _tells_legal_actions(self._reader.spec, self.num_actions)
+        self.offers_masks = False
+        """Whether it told legal actions beside its observations, where agents do not see them."""
         self._workers = _limit_waiting(vector_env, timeout)
         self._seed, self._resumed, self._steps = 0, 0, 0
         self._done = self._nowhere()
@@ -104,6 +114,7 @@ class GymnasiumEnvironment:
         reward = self._rewards(rewards)
         terminated = self._flags("terminations", terminated)
         truncated = self._flags("truncations", truncated) & ~terminated
+        self._check_masks(observation, terminated | truncated)
         if self._mode == _NEXT_STEP:
             return self._idle_resets(observation, reward, terminated, truncated)
         rows = np.flatnonzero(truncated)
@@ -154,7 +165,10 @@ class GymnasiumEnvironment:
         self._env.close()
 
     def _begin(self, seed: int) -> TimeStep:
-        observation = self._read(self._call(self._env.reset, seed=seed)[0])
+        shown, info = self._call(self._env.reset, seed=seed)
+        observation = self._read(shown)
+        self._check_masks(observation, self._nowhere())
+        self.offers_masks = ACTION_MASK in info and not self._masked
         self._done = self._nowhere()
         reward = torch.zeros(self.num_envs, device=self._device)
         terminated, truncated, reset = (self._tensor(self._nowhere()) for _ in range(3))
@@ -225,6 +239,15 @@ class GymnasiumEnvironment:
             if (copies := leaf.shape[0]) != self.num_envs:
                 raise self._error(f"observations of {copies} copies instead of {self.num_envs}")
         return observation
+
+    def _check_masks(self, observation: Observation, over: _Flags) -> None:
+        """Where an episode goes on, something must be legal."""
+        if not self._masked:
+            return
+        stuck = (observation_leaves(observation)[ACTION_MASK] == 0).all(dim=1).cpu().numpy()
+        if (stuck & ~over).any():
+            copy = int(np.flatnonzero(stuck & ~over)[0])
+            raise self._error(f"no action is legal in copy {copy}: its action_mask is all zeros")
 
     def _checked(self, read: Callable[..., Observation], *args: Any) -> Observation:
         try:
@@ -306,6 +329,18 @@ def where_raised(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [f for f in frames if not f.filename.startswith(ours)]
     return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+
+
+def _tells_legal_actions(spec: ObservationSpec, num_actions: int) -> bool:
+    mask = spec_entries(spec).get(ACTION_MASK)
+    if mask is not None and mask.shape != (num_actions,):
+        warnings.warn(
+            f"observation entry '{ACTION_MASK}': it has the shape {list(mask.shape)}, but there "
+            f"are {num_actions} actions, so it masks none of them",
+            stacklevel=2,
+        )
+        return False
+    return mask is not None
 
 
 def _first_of(vector_env: VectorEnv[Any, Any, Any]) -> Any:

@@ -79,6 +79,7 @@ _OF_GYMNASIUM = (
     "env_kwargs",
     "env_wrappers",
     "discretize_actions",
+    "mask_actions",
 )
 """Settings of environments that Gymnasium makes."""
 
