@@ -32,8 +32,6 @@ _PACKAGES = {
     "highway": "highway_env",
     "merge": "highway_env",
     "PyBulletEnv": "pybullet_envs_gymnasium",
-    "CrafterReward": "crafter",
-    "procgen": "procgen",
 }
 """How ids of well-known packages begin -> the module that registers them."""
 
@@ -188,6 +186,11 @@ def find_maker(spec: str, config: EnvironmentConfig | None = None) -> Callable[[
     config = config or EnvironmentConfig()
     texts = split_settings(config.env_kwargs, "--env-kwargs")
     make = partial(_find(spec), **{name: guess_value(text) for name, text in texts.items()})
+    return with_wrappers(make, config)
+
+
+def with_wrappers(make: Callable[[], Any], config: EnvironmentConfig) -> Callable[[], Any]:
+    """What makes the same environment with the configured wrappers around it."""
     wrappers = [_import("--env-wrappers", *_split_name(name)) for name in config.env_wrappers]
     return partial(_make_wrapped, make, wrappers) if wrappers else make
 

@@ -20,6 +20,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from torch import Tensor
 
 import discorl.envs
+from discorl.envs.outcomes import Outcomes
 from discorl.envs.spaces import ActionWriter, ObservationReader
 from discorl.errors import DiscorlError
 from discorl.observations import (
@@ -38,6 +39,8 @@ _PATIENCE = 2.0
 
 _Flags = npt.NDArray[np.bool_]
 _Floats = npt.NDArray[np.float32]
+_LIMITS = ("max_episode_steps", "_max_episode_steps", "max_steps")
+"""How environments that keep their own time limit call it."""
 _WHOLE = "biu"
 """Kinds of numbers that are always finite."""
 
@@ -91,6 +94,7 @@ class GymnasiumEnvironment:
         """Whether it told legal actions beside its observations, where agents do not see them."""
         self._workers = _limit_waiting(vector_env, timeout)
         self._seed, self._resumed, self._steps = 0, 0, 0
+        self._outcomes = Outcomes(self.num_envs)
         self._done = self._nowhere()
         """[B]: copies whose last step ended an episode, and that reset themselves in the next."""
 
@@ -115,6 +119,7 @@ class GymnasiumEnvironment:
         terminated = self._flags("terminations", terminated)
         truncated = self._flags("truncations", truncated) & ~terminated
         self._check_masks(observation, terminated | truncated)
+        self._outcomes.update(info, terminated | truncated)
         if self._mode == _NEXT_STEP:
             return self._idle_resets(observation, reward, terminated, truncated)
         rows = np.flatnonzero(truncated)
@@ -124,6 +129,11 @@ class GymnasiumEnvironment:
             last = tree_map(lambda leaf: leaf[self._tensor(rows)], observation)
             observation = self._reset_done(observation, terminated | truncated)
         return self._instant_resets(observation, reward, terminated, truncated, rows, last)
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """What episodes came to besides their return."""
+        return self._outcomes
 
     @property
     def action_names(self) -> tuple[str, ...] | None:
@@ -151,11 +161,13 @@ class GymnasiumEnvironment:
 
     def state_dict(self) -> dict[str, Tensor]:
         """See `Environment.state_dict`: simulators cannot be saved, so only their seed is."""
-        return {"seed": torch.tensor(self._seed), "resumed": torch.tensor(self._resumed)}
+        numbers = {"seed": torch.tensor(self._seed), "resumed": torch.tensor(self._resumed)}
+        return numbers | self._outcomes.state_dict()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> TimeStep:
         """See `Environment.load_state_dict`: begins episodes that were not played before."""
         self._seed, self._resumed = int(state["seed"]), int(state["resumed"]) + 1
+        self._outcomes.load_state_dict(state)
         entropy = np.random.SeedSequence([self._seed, self._resumed])
         # Copies get consecutive seeds from it on, and some simulators take at most 31 bits.
         return self._begin(int(entropy.generate_state(1)[0] >> 2))
@@ -357,6 +369,8 @@ def _meanings(vector_env: VectorEnv[Any, Any, Any]) -> tuple[str, ...] | None:
         return tuple(str(name).lower() for name in named())
     if isinstance(listed, type) and issubclass(listed, Enum):
         return tuple(str(member.name) for member in listed)
+    if isinstance(listed, tuple) and listed and all(isinstance(a, Enum) for a in listed):
+        return tuple(str(action.name).lower() for action in listed)
     return None
 
 
@@ -364,7 +378,9 @@ def _step_limit(vector_env: VectorEnv[Any, Any, Any]) -> int | None:
     """After how many steps episodes are cut off, if that is known."""
     single = getattr(vector_env.unwrapped, "envs", None)
     specs = [vector_env.spec, single[0].spec if single else None]
-    return next((s.max_episode_steps for s in specs if s and s.max_episode_steps), None)
+    limits = [s.max_episode_steps for s in specs if s]
+    limits += [getattr(_first_of(vector_env), name, None) for name in _LIMITS]
+    return next((int(limit) for limit in limits if limit), None)
 
 
 def _autoreset_mode(vector_env: VectorEnv[Any, Any, Any]) -> str:

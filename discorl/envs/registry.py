@@ -26,6 +26,7 @@ from discorl.envs.mountain_car import MountainCar
 from discorl.envs.settings import default_settings, parse_settings
 from discorl.envs.tensor import TensorEnvironment, TensorGame
 from discorl.envs.umbrella import Umbrella
+from discorl.envs.worlds import WORLDS, find_world, make_world
 from discorl.errors import DiscorlError, UnknownNameError
 
 GIVEN = "given:"
@@ -82,7 +83,7 @@ def make_environment(
     Args:
       spec: a name, optionally with settings after a colon: `catch:rows=10,columns=7`. Or a
         family, `family:grid` or `family:grid,seed=7`, which is drawn with seed 0 by default. Or
-        `minatar/breakout`, `ALE/Pong-v5`, any other Gymnasium id, or `module:function`, which
+        `minatar/breakout`, `ALE/Pong-v5`, one of `WORLDS`, any other Gymnasium id, or `module:function`, which
         makes a Gymnasium environment.
       config: how external environments are run.
     """
@@ -100,6 +101,8 @@ def is_external(spec: str) -> bool:
     name, _, rest = spec.partition(":")
     if name in GAMES or name == PREFIX:
         return False
+    if find_world(spec) is not None:
+        return True
     return bool("/" in name or _VERSION.search(spec) or (rest and "=" not in rest))
 
 
@@ -120,6 +123,8 @@ def _make_external(
         from discorl.envs.atari import make_atari
 
         return make_atari(spec, num_envs, device)
+    if (world := find_world(spec)) is not None:
+        return make_world(world, spec, num_envs, device, config)
     from discorl.envs.external import find_maker, make_gymnasium
 
     return make_gymnasium(spec, find_maker(spec, config), num_envs, device, config)
@@ -135,7 +140,7 @@ def make_game(spec: str) -> TensorGame:
             f"flag: {name} --env-kwargs {resolved.partition(':')[2].replace(',', ' ')}"
         )
     if name not in GAMES:
-        raise UnknownNameError("environment", name, GAMES)
+        raise UnknownNameError("environment", name, [*GAMES, *(w.name for w in WORLDS)])
     return parse_settings(resolved, GAMES[name])
 
 

@@ -262,7 +262,7 @@ def observation_kind(spec: ObservationSpec) -> Kind:
     bodies = {choose_body(entry) for entry in spec_entries(spec).values()}
     if "nature" in bodies:
         return "pixels"
-    images = any(entry.is_image for entry in spec_entries(spec).values())
+    images = any(entry.is_image or entry.is_map for entry in spec_entries(spec).values())
     return "board" if images else "vector"
 
 
