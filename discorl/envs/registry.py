@@ -24,6 +24,7 @@ from discorl.envs.lander import Lander
 from discorl.envs.memory import Memory
 from discorl.envs.mountain_car import MountainCar
 from discorl.envs.settings import default_settings, parse_settings
+from discorl.envs.sokoban import Sokoban
 from discorl.envs.tensor import TensorEnvironment, TensorGame
 from discorl.envs.umbrella import Umbrella
 from discorl.envs.worlds import WORLDS, find_world, make_world
@@ -47,6 +48,7 @@ GAMES: dict[str, Callable[..., TensorGame]] = {
     "lander": Lander,
     "memory": Memory,
     "mountain_car": MountainCar,
+    "sokoban": Sokoban,
     "umbrella": Umbrella,
 }
 """Tensor environments: name -> dataclass whose fields are the settings."""
@@ -150,9 +152,14 @@ def name_game(game: TensorGame) -> str:
         if type(game) is kind:
             defaults = default_settings(kind)
             values = {key: getattr(game, key) for key in defaults}
-            text = ",".join(f"{k}={v}".lower() for k, v in values.items() if v != defaults[k])
+            text = ",".join(f"{k}={_text(v)}" for k, v in values.items() if v != defaults[k])
             return f"{name}:{text}" if text else name
     return GIVEN + type(game).__name__
+
+
+def _text(value: Any) -> str:
+    """As it is typed; names of files keep their capitals."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def optimal_return(spec: str) -> float | None:
