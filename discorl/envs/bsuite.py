@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from discorl.envs.outcomes import OUTCOME
 from discorl.errors import UnknownNameError
 
 PREFIX = "bsuite/"
@@ -46,11 +47,21 @@ class BsuiteExperiment(gymnasium.Env[Any, Any]):
         step = self._env.step(int(action))
         over = bool(step.last())
         cut = over and bool(step.discount)
-        return self._read(step), float(step.reward or 0), over and not cut, cut, {}
+        info = self._told() if over else {}
+        return self._read(step), float(step.reward or 0), over and not cut, cut, info
 
     def _load(self) -> Any:
+        self._regret = 0.0
         with redirect_stdout(io.StringIO()):  # It prints its name each time.
             return self._bsuite.load_from_id(self._id)
+
+    def _told(self) -> dict[str, Any]:
+        """The episode's regret, in experiments that count it."""
+        counted: dict[str, Any] = getattr(self._env, "bsuite_info", dict)()
+        if "total_regret" not in counted:
+            return {}
+        before, self._regret = self._regret, float(counted["total_regret"])
+        return {OUTCOME: {"regret": self._regret - before}}
 
     def _read(self, step: Any) -> _Array:
         return np.asarray(step.observation, dtype=np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,10 +46,8 @@ class Crafter(gymnasium.Env[Any, Any]):
     render_mode = "rgb_array"
 
     def __init__(self, settings: CrafterSettings) -> None:
-        import crafter
-
         self._make = partial(
-            crafter.Env,
+            importlib.import_module("crafter").Env,
             size=(settings.size, settings.size),
             reward=settings.reward,
             length=settings.steps,

@@ -39,7 +39,9 @@ class LegalActions(gymnasium.Wrapper[Any, Any, Any, Any]):
             if self._plain
             else dict(env.observation_space.spaces)  # type: ignore[attr-defined]
         )
-        self.observation_space = spaces.Dict({**shown, ACTION_MASK: spaces.MultiBinary(self._count)})
+        self.observation_space = spaces.Dict(
+            {**shown, ACTION_MASK: spaces.MultiBinary(self._count)}
+        )
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -24,9 +24,7 @@ _KEYS = ("glyphs", "blstats", "message")
 _MESSAGE = 256
 _Array = npt.NDArray[Any]
 
-Task = Literal[
-    "score", "challenge", "staircase", "staircase_pet", "oracle", "gold", "eat", "scout"
-]
+Task = Literal["score", "challenge", "staircase", "staircase_pet", "oracle", "gold", "eat", "scout"]
 
 
 @dataclass(frozen=True)

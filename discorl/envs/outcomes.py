@@ -5,7 +5,7 @@ An environment tells it at an episode's last step, in `info["outcome"]`: name ->
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,16 @@ from torch import Tensor
 OUTCOME = "outcome"
 _PREFIX = "outcomes/"
 _EPISODES = "episodes"
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """An environment that may tell outcomes."""
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """What its episodes came to."""
+        ...
 
 
 class Outcomes:

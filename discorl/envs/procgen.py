@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,10 +20,24 @@ from discorl.envs.settings import parse_settings
 from discorl.envs.tools import check_least
 from discorl.errors import UnknownNameError
 
-GAMES = (
-    "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper "
-    "maze miner ninja plunder starpilot"
-).split()
+GAMES = [
+    "bigfish",
+    "bossfight",
+    "caveflyer",
+    "chaser",
+    "climber",
+    "coinrun",
+    "dodgeball",
+    "fruitbot",
+    "heist",
+    "jumper",
+    "leaper",
+    "maze",
+    "miner",
+    "ninja",
+    "plunder",
+    "starpilot",
+]
 PREFIX = "procgen/"
 _SIDE = 64
 _Array = npt.NDArray[Any]
@@ -59,11 +74,10 @@ class ProcgenGames(VectorEnv[_Array, _Array, _Array]):
     def __init__(self, game: str, settings: ProcgenSettings, num_envs: int) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # It imports Gym, which says that it is old.
-            from procgen import ProcgenGym3Env
-
+            engine = importlib.import_module("procgen").ProcgenGym3Env
         self.num_envs = num_envs
         self._make = partial(
-            ProcgenGym3Env,
+            engine,
             num=num_envs,
             env_name=game,
             num_levels=settings.levels,

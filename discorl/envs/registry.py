@@ -85,8 +85,8 @@ def make_environment(
     Args:
       spec: a name, optionally with settings after a colon: `catch:rows=10,columns=7`. Or a
         family, `family:grid` or `family:grid,seed=7`, which is drawn with seed 0 by default. Or
-        `minatar/breakout`, `ALE/Pong-v5`, one of `WORLDS`, any other Gymnasium id, or `module:function`, which
-        makes a Gymnasium environment.
+        `minatar/breakout`, `ALE/Pong-v5`, one of `WORLDS`, any other Gymnasium id, or
+        `module:function`, which makes a Gymnasium environment.
       config: how external environments are run.
     """
     if is_external(spec):

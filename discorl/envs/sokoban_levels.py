@@ -122,9 +122,7 @@ def generate_levels(
     return tuple(levels)
 
 
-def _generate(
-    rng: random.Random, rows: int, columns: int, boxes: int, walls: int
-) -> Level | None:
+def _generate(rng: random.Random, rows: int, columns: int, boxes: int, walls: int) -> Level | None:
     """One level; None if a box was never moved off its goal."""
     inside = [(row, column) for row in range(1, rows - 1) for column in range(1, columns - 1)]
     border = {(r, c) for r in range(rows) for c in range(columns)} - set(inside)

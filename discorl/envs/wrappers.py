@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from discorl.envs.base import Environment
+from discorl.envs.outcomes import Outcomes, Telling
 from discorl.group import Group
 from discorl.observations import (
     ACTION_MASK,
@@ -150,6 +151,11 @@ class NormalizedEnvironment:
         self.frozen = frozen
         self.observation_spec: ObservationSpec = _normalized_spec(env.observation_spec)
         self.moments = RunningMoments() if moments is None else moments
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """What its episodes came to, where the environment tells it."""
+        return self.env.outcomes if isinstance(self.env, Telling) else Outcomes(self.num_envs)
 
     def reset(self, seed: int) -> TimeStep:
         """See `Environment.reset`."""
