@@ -74,8 +74,8 @@ def play(spec, seed, count):
     env = make_environment(spec, 2)
     generator = torch.Generator().manual_seed(seed)
     steps = [env.reset(seed)]
-    for _ in range(count):
-        steps.append(env.step(torch.randint(env.num_actions, (2,), generator=generator)))
+    actions = torch.randint(env.num_actions, (count, 2), generator=generator)
+    steps += [env.step(action) for action in actions]
     names = env.action_names
     assert names is None or len(names) == env.num_actions
     env.close()
