@@ -157,7 +157,7 @@ def test_the_crop_is_around_the_hero(spec):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", [needs("procgen/coinrun:stack=3")])
+@pytest.mark.parametrize("spec", [needs("procgen/bigfish:mode=easy,stack=3")])
 def test_stacks_begin_anew_with_each_level(spec):
     steps = play(spec, 0, NUMBER)
     (ends,) = torch.nonzero(torch.stack([s.terminated[0] for s in steps]), as_tuple=True)
