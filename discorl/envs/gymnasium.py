@@ -380,7 +380,7 @@ def _step_limit(vector_env: VectorEnv[Any, Any, Any]) -> int | None:
     specs = [vector_env.spec, single[0].spec if single else None]
     limits = [s.max_episode_steps for s in specs if s]
     limits += [getattr(_first_of(vector_env), name, None) for name in _LIMITS]
-    return next((int(limit) for limit in limits if limit), None)
+    return next((int(n) for n in limits if isinstance(n, int | float) and 1 <= n < np.inf), None)
 
 
 def _autoreset_mode(vector_env: VectorEnv[Any, Any, Any]) -> str:

@@ -39,7 +39,8 @@ class Outcomes:
 
     def update(self, info: dict[str, Any], ended: npt.NDArray[np.bool_]) -> None:
         """Take in what a vector environment told at a step in which some episodes ended [B]."""
-        told = info.get("final_info", info).get(OUTCOME)
+        final = info.get("final_info", info)
+        told = final.get(OUTCOME) if isinstance(final, dict) else None
         if not isinstance(told, dict) or not ended.any():
             return
         self._episodes += int(ended.sum())

@@ -135,6 +135,12 @@ def test_dictionaries_of_everything_are_learned_from(memory, tmp_path):
     assert score.outcomes == {"won": 1.0}
 
 
+def test_policies_that_read_everything_are_exported(tmp_path):
+    run = discorl.train(lambda: TextAsBytes(Dungeon()), RULE, tmp_path / "run", steps=2, **TINY)
+    exported = discorl.export_policy(run.agent, tmp_path / "policy.pt2")
+    assert exported.largest_difference <= 1e-5
+
+
 def test_stacks_of_images_are_kept_once(tmp_path):
     run = discorl.train(lambda: StackedImages(Film(), 3), RULE, tmp_path / "run", steps=8, **TINY)
     assert run["updates"] > 0
