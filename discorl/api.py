@@ -1,12 +1,11 @@
-"""Training, discovery, distillation, analysis, and loading runs, each in one call."""
+"""Training, discovery, distillation, comparison, search, analysis, and loading runs, each in one
+call."""
 
 from __future__ import annotations
 
-import secrets
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -28,19 +27,21 @@ from discorl.envs.sources import (
 )
 from discorl.envs.spaces import ObservationReader
 from discorl.envs.tensor import TensorEnvironment
-from discorl.errors import DiscorlError
 from discorl.library.catalogue import require_discovered
-from discorl.library.formats import SUFFIXES
 from discorl.processes import group_size
 from discorl.rules.base import UpdateRule
 from discorl.runs.display import shown_in_python
-from discorl.runs.folder import file_name, run_kind
+from discorl.runs.folder import run_kind, unused_folder
 from discorl.runs.session import Callback
 from discorl.settings import change
-from discorl.training.config import TrainConfig
 from discorl.training.handle import SHOWN, Run
 from discorl.training.presets import AUTO, Kind, PresetName, make_config, observation_kind
-from discorl.training.run import Given, start_run
+from discorl.training.run import Given, run_name, start_run
+
+if TYPE_CHECKING:
+    from discorl.comparison.summary import Summary
+    from discorl.engines import EngineName
+    from discorl.tuning.run import Tuning
 
 
 def train(
@@ -183,6 +184,82 @@ def analyse(
         return start_analysis(several, config, folder, observer)
 
 
+def compare(
+    rules: str | Sequence[str],
+    envs: str | Sequence[str],
+    out: str | Path | None = None,
+    *,
+    jobs: int | None = None,
+    engine: EngineName = "local",
+    engine_options: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Summary:
+    """Compare rules over environments and seeds, in a new folder or in one to be completed.
+
+    In a script, call it under `if __name__ == "__main__":`, because processes of the local engine
+    import the script too.
+
+    Args:
+      rules: names or files, optionally with settings after a colon.
+      envs: names, optionally with settings after a colon.
+      out: the folder; by default a new one under `runs/`.
+      jobs: how many runs work at once; by default one for each core, or as many as a cluster has
+        room for.
+      engine: where they work: `local`, `ray` or `slurm`. The results are the same on all.
+      engine_options: settings of the engine.
+      progress: as for `train`.
+      **settings: fields of `CompareConfig`: `seeds`, `steps`, `env_steps` and others.
+
+    Returns:
+      Scores, their intervals, and the runs.
+    """
+    from discorl.comparison.config import CompareConfig
+    from discorl.comparison.display import comparison_shown_in_python
+    from discorl.comparison.run import start_comparison
+
+    several = {"rules": _several(rules), "envs": _several(envs)}
+    config = CompareConfig.from_json(several | settings)
+    folder = Path(out) if out is not None else unused_folder("compare")
+    texts = {name: str(value) for name, value in (engine_options or {}).items()}
+    with comparison_shown_in_python(progress) as observer:
+        return start_comparison(config, folder, jobs, observer, engine, texts)
+
+
+def tune(
+    env: str,
+    rule: str | Path = AUTO,
+    out: str | Path | None = None,
+    *,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Tuning:
+    """Search for settings with which a rule does well in an environment.
+
+    Several processes that call this with the same `out` and settings share the trials.
+
+    Args:
+      env: an environment's name, optionally with settings after a colon.
+      rule: a rule's name or file, optionally with settings after a colon.
+      out: the folder, new or of this very search; by default a new one under `runs/`.
+      progress: as for `train`.
+      **settings: fields of `TuneConfig`: `search`, `trials`, `seeds`, `steps` and others.
+
+    Returns:
+      All trials, the best first, and the path of a preset file with the best one's settings.
+    """
+    from discorl.tuning.config import TuneConfig, require_optuna
+    from discorl.tuning.display import tuning_shown_in_python
+
+    require_optuna()
+    from discorl.tuning.run import start_tuning
+
+    config = TuneConfig.from_json({"env": env, "rule": str(rule)} | settings)
+    folder = Path(out) if out is not None else unused_folder(f"tune-{env}-{Path(rule).stem}")
+    with tuning_shown_in_python(progress) as observer:
+        return start_tuning(config, folder, observer)
+
+
 def load_run(
     folder: str | Path,
     env: AnyEnvironment | None = None,
@@ -207,11 +284,8 @@ def load_run(
     return run
 
 
-def run_name(config: TrainConfig) -> str:
-    """What a training run's folder is called by default."""
-    rule = config.rule
-    rule = Path(rule).stem if rule.endswith(SUFFIXES) else rule
-    return f"{config.env}-{rule}-s{config.seed}"
+def _several(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
 
 
 def _kind(env: Any) -> Kind | None:
@@ -228,11 +302,3 @@ def _kind(env: Any) -> Kind | None:
         finally:
             made.close()
     return None if space is None else observation_kind(ObservationReader(space).spec)
-
-
-def unused_folder(name: str) -> Path:
-    """The name of a folder under `runs/` that no other run has."""
-    if group_size() > 1:
-        raise DiscorlError("--out: name the run folder, so that all processes use the same")
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{file_name(name)}-{stamp}-{secrets.token_hex(2)}"

@@ -7,13 +7,16 @@ several is in `processes`. Whoever computes asks its group for means and knows n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from discorl.errors import DiscorlError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 T = TypeVar("T")
+TIMEOUT = 600.0
+"""Seconds that processes wait for one another, unless told otherwise."""
 _SEEDS_APART = 4_000_037
 
 
@@ -22,6 +25,8 @@ class Group:
 
     rank: int = 0
     size: int = 1
+    seconds: float = 0.0
+    """How long this process has been at messages so far, waiting for the others included."""
 
     @property
     def leads(self) -> bool:

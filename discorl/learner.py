@@ -18,7 +18,7 @@ from discorl.errors import DiscorlError
 from discorl.gradients import leaves, vector_jacobian
 from discorl.group import SOLO, Group
 from discorl.layers import Params
-from discorl.optim import AdamState, ClippedAdam, apply_updates, global_norm
+from discorl.optim import AdamState, ClippedAdam, apply_updates, for_each, global_norm
 from discorl.outputs import AgentOutputs, TakenOutputs
 from discorl.rollout import Rollout
 from discorl.rules.base import Metrics, UpdateRule
@@ -280,4 +280,6 @@ def _follow(
     """Target parameters move towards the parameters *before* this update."""
     if target_params is None or decay is None:
         return None
-    return {name: torch.lerp(params[name], target, decay) for name, target in target_params.items()}
+    before = [params[name] for name in target_params]
+    moved = for_each("lerp", before, list(target_params.values()), decay)
+    return dict(zip(target_params, moved, strict=True))

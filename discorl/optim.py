@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_batchedtensor
 
 from discorl.layers import Params
 
@@ -86,28 +87,60 @@ class ClippedAdam:
         first_correction = 1 - self.beta1 ** count.to(dtype)
         scale = first_correction * torch.rsqrt(1 - self.beta2 ** count.to(dtype))
         eps = first_correction * self.eps
-        updates, first, second = {}, {}, {}
-        for name, grad in grads.items():
-            first[name] = torch.lerp(grad, state.first[name], self.beta1)
-            with torch.no_grad():
-                second[name] = torch.addcmul(
-                    self.beta2 * state.second[name], grad, grad, value=1 - self.beta2
-                )
-                denominator = second[name].sqrt().mul_(scale).add_(eps)
-            step = (first[name] / denominator).clamp(-self.max_step, self.max_step)
-            updates[name] = -learning_rate * step
-            if self.weight_decay:
-                updates[name] = updates[name] - learning_rate * self.weight_decay * params[name]
-        return updates, AdamState(count, first, second)
+        gradients = list(grads.values())
+        first = for_each("lerp", gradients, [state.first[name] for name in grads], self.beta1)
+        with torch.no_grad():
+            second = for_each("mul", [state.second[name] for name in grads], self.beta2)
+            second = for_each("addcmul", second, gradients, gradients, value=1 - self.beta2)
+            denominators = for_each("mul", for_each("sqrt", second), scale)
+            denominators = for_each("add", denominators, eps)
+        steps = for_each("clamp_min", for_each("div", first, denominators), -self.max_step)
+        steps = for_each("clamp_max", steps, self.max_step)
+        updates = for_each("mul", steps, -learning_rate)
+        if self.weight_decay:
+            decays = for_each(
+                "mul", [params[name] for name in grads], learning_rate * self.weight_decay
+            )
+            updates = for_each("sub", updates, decays)
+        return _named(grads, updates), AdamState(count, _named(grads, first), _named(grads, second))
 
 
 def apply_updates(params: Params, updates: Params) -> dict[str, Tensor]:
     """Parameters plus updates."""
-    return {name: param + updates[name] for name, param in params.items()}
+    added = for_each("add", list(params.values()), [updates[name] for name in params])
+    return _named(params, added)
 
 
 def global_norm(tensors: Params) -> Tensor:
     """The Euclidean norm of all elements together: []."""
-    norms = torch.stack([torch.linalg.vector_norm(t) for t in tensors.values()])
-    norm: Tensor = torch.linalg.vector_norm(norms)
+    every = list(tensors.values())
+    if _one_by_one(every):
+        norms = [torch.linalg.vector_norm(tensor) for tensor in every]
+    else:
+        norms = list(torch._foreach_norm(every))
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     return norm
+
+
+def for_each(operation: str, tensors: list[Tensor], *others: Any, **options: Any) -> list[Tensor]:
+    """`torch.<operation>` of every tensor, in one call where there can be one.
+
+    Args:
+      others: further operands: a list with one for every tensor, or one for all.
+    """
+    if not _one_by_one(tensors):
+        # A single tensor would be read back from its device; the same one in a list is not.
+        rows = [[x] * len(tensors) if isinstance(x, Tensor) else x for x in others]
+        return list(getattr(torch, f"_foreach_{operation}")(tensors, *rows, **options))
+    function = getattr(torch, operation)
+    columns = [other if isinstance(other, list) else [other] * len(tensors) for other in others]
+    return [function(*row, **options) for row in zip(tensors, *columns, strict=True)]
+
+
+def _one_by_one(tensors: list[Tensor]) -> bool:
+    """Whether operations on lists do not exist (under `vmap`) or gain nothing (compiled)."""
+    return torch.compiler.is_compiling() or is_batchedtensor(tensors[0])
+
+
+def _named(names: Params, tensors: list[Tensor]) -> dict[str, Tensor]:
+    return dict(zip(names, tensors, strict=True))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -16,13 +15,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from discorl.errors import DiscorlError
-from discorl.group import SOLO, Group
+from discorl.group import SOLO, TIMEOUT, Group
+from discorl.presence import FAILED, GAVE_UP, Presence
 
 T = TypeVar("T")
-TIMEOUT = 600.0
-"""Seconds that processes wait for one another, unless told otherwise."""
-_BEAT = 1.0
-_FAILED, _GAVE_UP = "failed", "gave-up"
 _meetings = itertools.count()
 
 
@@ -38,6 +34,11 @@ def follows() -> bool:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank() > 0
     return group_size() > 1 and int(os.environ.get("RANK", "0")) > 0
+
+
+def launcher() -> int | None:
+    """The process id of the `torchrun` that started this process; None if none did."""
+    return os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else None
 
 
 def local_device(device: torch.device) -> torch.device:
@@ -68,21 +69,27 @@ def join_group(device: torch.device | str = "cpu", timeout: float = TIMEOUT) -> 
     from torch.distributed.rendezvous import rendezvous
 
     wait = timedelta(seconds=timeout)
-    place, rank, size = next(rendezvous("env://", timeout=wait))
-    # Several runs in a row meet at one place, and must not find what was left there before.
-    store = dist.PrefixStore(f"discorl_{next(_meetings)}", place)  # type: ignore[attr-defined]
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        store=store,
-        rank=rank,
-        world_size=size,
-        timeout=wait,
-    )
-    presence = _Presence(store, rank, size)
+    try:
+        place, rank, size = next(rendezvous("env://", timeout=wait))
+        # Several runs in a row meet at one place, and must not find what was left there before.
+        store = dist.PrefixStore(f"discorl_{next(_meetings)}", place)  # type: ignore[attr-defined]
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            store=store,
+            rank=rank,
+            world_size=size,
+            timeout=wait,
+        )
+    except RuntimeError as error:
+        raise DiscorlError(
+            f"the {group_size()} processes did not meet within {timeout:g} seconds: one of them "
+            f"was not started, died or cannot be reached. ({_first_line(error)})"
+        ) from error
+    presence = Presence(store, rank, size, timeout, launcher())
     try:
         yield ProcessGroup(rank, size, presence)
     except BaseException:
-        presence.leave(_FAILED)
+        presence.leave(FAILED)
         raise
     finally:
         presence.stop()
@@ -92,9 +99,10 @@ def join_group(device: torch.device | str = "cpu", timeout: float = TIMEOUT) -> 
 class ProcessGroup(Group):
     """The processes that torch.distributed has joined."""
 
-    def __init__(self, rank: int, size: int, presence: _Presence | None = None) -> None:
+    def __init__(self, rank: int, size: int, presence: Presence | None = None) -> None:
         self.rank = rank
         self.size = size
+        self.seconds = 0.0
         self._presence = presence
 
     def sum(self, tensor: Tensor) -> Tensor:
@@ -155,78 +163,22 @@ class ProcessGroup(Group):
         """Counts what all processes do together, and says who is missing if it fails."""
         if self._presence is not None:
             self._presence.count += 1
+        started = time.perf_counter()
         try:
             yield
         except RuntimeError as error:
             who = "another process of this run died, hangs or cannot be reached"
             if self._presence is not None:
                 who = self._presence.missing() or who
-                self._presence.leave(_GAVE_UP)
-            text = str(error).partition("\n")[0]
+                self._presence.leave(GAVE_UP)
             raise DiscorlError(
                 f"process {self.rank} of {self.size} gave up: {who}. Resume from the last "
-                f"checkpoint with --resume, on any number of processes. ({text})"
+                "checkpoint with --resume, on any number of processes. "
+                f"({_first_line(error)})"
             ) from error
+        finally:
+            self.seconds += time.perf_counter() - started
 
 
-class _Presence:
-    """Tells the others that this process is there and how far it is, and knows it of them.
-
-    Through the store at which the processes met, by a thread of its own: it goes on while the
-    process waits for another.
-    """
-
-    def __init__(self, store: Any, rank: int, size: int) -> None:
-        self._store, self._rank, self._size = store, rank, size
-        self.count = 0
-        """How often this process has waited for the others."""
-        self._word = ""
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._tell, daemon=True)
-        self._thread.start()
-
-    def missing(self) -> str:
-        """Which processes are to blame, in words; empty if that cannot be told."""
-        with suppress(RuntimeError):
-            before = self._read()
-            time.sleep(3 * _BEAT)
-            after = self._read()
-            gone, behind = [], []
-            for rank in (rank for rank in range(self._size) if rank != self._rank):
-                count, _, word = after[rank].partition(" ")
-                if word == _FAILED:
-                    gone.append(f"process {rank} stopped with an error of its own")
-                elif word != _GAVE_UP and after[rank] == before[rank]:
-                    gone.append(f"process {rank} died or cannot be reached")
-                elif int(count) < self.count:
-                    behind.append(f"process {rank} hangs")
-            return ", ".join(gone or behind)
-        return ""
-
-    def leave(self, word: str) -> None:
-        """Say that this process stops, and why; what was said first counts."""
-        self._word = self._word or word
-        with suppress(RuntimeError):
-            self._write(0)
-
-    def stop(self) -> None:
-        """Tell no more."""
-        self._over.set()
-        self._thread.join(timeout=3 * _BEAT)
-
-    def _tell(self) -> None:
-        beats = 0
-        with suppress(RuntimeError):  # The store is gone, and so is whoever kept it.
-            while not self._over.wait(_BEAT if beats else 0):
-                beats += 1
-                self._write(beats)
-
-    def _write(self, beats: int) -> None:
-        self._store.set(f"presence/{self._rank}", f"{self.count} {self._word or beats}")
-
-    def _read(self) -> list[str]:
-        """What each process told last."""
-        keys = [f"presence/{rank}" for rank in range(self._size)]
-        return [
-            self._store.get(key).decode() if self._store.check([key]) else "0 0" for key in keys
-        ]
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -16,8 +16,6 @@ from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
-
 from discorl.errors import DiscorlError, UnknownNameError
 
 Config = TypeVar("Config")
@@ -50,6 +48,18 @@ class Range:
         if self.high < math.inf:
             return f"expected a number from {self.low:g} to {self.high:g}"
         return f"expected at least {self.low:g}"
+
+
+@dataclass(frozen=True)
+class Search:
+    """Where a search for good values of a setting looks, if nothing else is said."""
+
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    """Whether values are drawn evenly on a logarithmic scale."""
+    choices: tuple[Any, ...] = ()
+    """These values, instead of a range."""
 
 
 Count = Annotated[int, Range(1, _LARGEST)]
@@ -115,6 +125,23 @@ def field_types(kind: Any) -> dict[str, Any]:
 def _field_types(kind: Any) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     return {f.name: hints[f.name] for f in fields(kind)}
+
+
+def declared_search(kind: Any) -> Search | None:
+    """The range that a setting of this declared type is marked with, if it is."""
+    marks = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+    return next((mark for mark in marks if isinstance(mark, Search)), None)
+
+
+def search_range(kind: Any) -> Search | None:
+    """Where to search for a setting of this declared type; types of few values are searched whole.
+    None if nothing is declared."""
+    base = _base(kind)
+    if base is bool:
+        return Search(choices=(False, True))
+    if get_origin(base) is Literal:
+        return Search(choices=get_args(base))
+    return declared_search(kind)
 
 
 def flat_settings(config: Any) -> dict[str, Any]:
@@ -293,9 +320,7 @@ def _convert_tuple(arguments: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
 def _convert_plain(kind: Any, value: Any) -> Any:
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if kind is bool:
-        if not isinstance(value, bool | np.bool_):
-            raise ValueError("expected true or false")
-        return bool(value)
+        return _as_bool(value)
     if kind is int:
         if not is_number or not float(value).is_integer():
             raise ValueError("expected a whole number")
@@ -309,3 +334,13 @@ def _convert_plain(kind: Any, value: Any) -> Any:
     if is_dataclass(kind) and not isinstance(value, kind):  # type: ignore[arg-type]
         raise ValueError("expected several settings")
     return value
+
+
+def _as_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    import numpy as np  # Here, because every command reads settings, and few of them need it.
+
+    if not isinstance(value, np.bool_):
+        raise ValueError("expected true or false")
+    return bool(value)

@@ -18,7 +18,9 @@ from discorl.distillation.config import DistilConfig
 from discorl.rules.actor_critic import ActorCritic
 from discorl.rules.disco import DiscoConfig
 from discorl.rules.policy_gradient import PolicyGradient
+from discorl.settings import Search, declared_search, flat_types
 from discorl.training.config import TrainConfig
+from discorl.tuning.config import TuneConfig
 
 PAGE = Path(__file__).with_name("settings.md")
 INTRODUCTION = """# Settings
@@ -50,6 +52,12 @@ def page() -> str:
         *_tables(DistilConfig(), "The run", known=DiscoverConfig()),
         "## Comparisons\n",
         *_tables(CompareConfig(), "The comparison"),
+        "## Searches\n",
+        *_tables(TuneConfig(), "The search"),
+        "### Where it looks\n",
+        "Where `--search` looks if no range is given. Other settings of few values, such as\n"
+        "yes or no, are searched whole; for the rest, give a range.\n",
+        _searched(),
         "## Analyses\n",
         *_tables(AnalyseConfig(), "The analysis"),
         "## Rules\n",
@@ -82,6 +90,25 @@ def _tables(
             same = same if type(same) is type(value) else None
             tables += _tables(value, name.replace("_", " ").capitalize(), same)
     return tables
+
+
+def _searched() -> str:
+    """The settings with a declared range."""
+    parts = [("training", TrainConfig()), ("`actor_critic`", ActorCritic())]
+    parts.append(("discovered rules", DiscoConfig()))
+    rows = [
+        f"| `{name}` | {owner} | {_where(mark)} |"
+        for owner, config in parts
+        for name, kind in flat_types(config).items()
+        if (mark := declared_search(kind)) is not None
+    ]
+    return "\n".join(["| setting | of | where |", "| --- | --- | --- |", *rows, ""])
+
+
+def _where(mark: Search) -> str:
+    if mark.choices:
+        return ", ".join(_default(choice) for choice in mark.choices)
+    return f"{mark.low:g} to {mark.high:g}{', by factors' if mark.log else ''}"
 
 
 def _differs(name: str, value: Any, known: Any) -> bool:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from goldens import NO_WEIGHTS, disco103_file
 from hypothesis import settings
 
-from discorl.library.catalogue import RULES, StoredRule, cache_folders
 from discorl.rules.disco import DiscoConfig, DiscoRule
 from discorl.rules.meta_network import MetaNetworkSizes
 
@@ -19,13 +19,14 @@ from discorl.rules.meta_network import MetaNetworkSizes
 # break every convolution that comes after. Read at the first use, here and in child processes.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
+# Tests run side by side, one to a core: more threads wait for one another. Here, whoever starts the
+# tests, and in child processes; a number in the environment is kept.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
 # Machines are shared and noisy: no test asserts a time.
 settings.register_profile("discorl", deadline=None)
 settings.load_profile("discorl")
-
-_WEIGHTS = Path(__file__).parents[2] / "shared" / "weights"
-# Read at import: tests point the cache elsewhere.
-_FOLDERS = [_WEIGHTS, *cache_folders()]
 
 
 @pytest.fixture(autouse=True)
@@ -41,12 +42,10 @@ def _process_as_it_was() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def disco103_path() -> Path:
     """The published weights, wherever they are on this machine."""
-    entry = RULES["disco103"]
-    assert isinstance(entry, StoredRule)
-    for folder in _FOLDERS:
-        if (folder / entry.file_name).is_file():
-            return folder / entry.file_name
-    pytest.skip("the published weights are not here: discorl rules fetch disco103")
+    path = disco103_file()
+    if path is None:
+        pytest.skip(NO_WEIGHTS)
+    return path
 
 
 @pytest.fixture(scope="session")

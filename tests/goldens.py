@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from discorl.library.catalogue import RULES, StoredRule, cache_folders
 from discorl.library.published import from_published, infer_sizes
 from discorl.outputs import AgentOutputs
 from discorl.rollout import Transitions
@@ -19,6 +20,17 @@ from discorl.values import MovingAverage
 DATA = Path(__file__).parent / "data"
 LARGE = Path(__file__).parents[2] / "shared" / "goldens"
 """Full-size goldens beside the project; not part of it."""
+# Read at import: tests point the cache elsewhere.
+_FOLDERS = [LARGE.parent / "weights", *cache_folders()]
+NO_WEIGHTS = "the published weights are not here: discorl rules fetch disco103"
+
+
+def disco103_file() -> Path | None:
+    """The published weights, wherever they are on this machine."""
+    entry = RULES["disco103"]
+    assert isinstance(entry, StoredRule)
+    found = (folder / entry.file_name for folder in _FOLDERS)
+    return next((path for path in found if path.is_file()), None)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from goldens import disco103_file
 from torch import nn
 
 from discorl.agents import Network, NetworkConfig
@@ -20,6 +21,7 @@ from discorl.agents.base import initial_memory
 from discorl.envs.sources import find_environment
 from discorl.envs.wrappers import RunningMoments, SharedMoments
 from discorl.learner import Learner
+from discorl.library.catalogue import load_rule
 from discorl.life.config import ExperienceConfig, LifeConfig, ReplayConfig, RewardConfig
 from discorl.life.life import Life
 from discorl.observations import ArraySpec
@@ -51,7 +53,10 @@ DISCO = DiscoRule.random(
     )
 ).to(torch.float64)
 CRITIC = ActorCritic(num_bins=11, max_abs_value=10.0, normalize_advantage=True)
-RULES = {"disco": DISCO, "actor_critic": CRITIC}
+RULES = {"disco": DISCO, "actor_critic": CRITIC, "sprout": load_rule("sprout").to(torch.float64)}
+PUBLISHED = "disco103"
+if (weights := disco103_file()) is not None:
+    RULES[PUBLISHED] = load_rule(weights).to(torch.float64)
 NETWORK = NetworkConfig(torso=(8, 6), model_size=5, head_hidden=4, head_std=0.3)
 GRU = replace(NETWORK, memory="gru", memory_size=5)
 TRAJECTORIES, ACTIONS, UPDATES = 12, 3, 3
@@ -159,7 +164,7 @@ LIFE = LifeConfig(
 )
 
 
-def live(group, batches=None):
+def live(group, rule, batches=None):
     """A life with replay: what was learned, and from which batches.
 
     One process learns from `batches` in place of its own.
@@ -167,7 +172,7 @@ def live(group, batches=None):
     source = find_environment("catch:rows=4,columns=3")
     generator = torch.Generator().manual_seed(0)
     life = Life(
-        source, DISCO, LIFE.share(group), group.seed(0), generator, torch.float64, group=group
+        source, rule, LIFE.share(group), group.seed(0), generator, torch.float64, group=group
     )
     generator.manual_seed(group.seed(0))
     used = []
@@ -196,13 +201,13 @@ def main(rank, size, folder):
     )
     with join_group() as group:
         found = {name: case(group) for name, case in CASES.items()}
-        lived, used = live(group)
+        lives = {name: live(group, rule) for name, rule in RULES.items()}
         refused = []
         try:
             Learner(None, CRITIC, None, group=group).step(None, None, differentiable=True)
         except ValueError as error:
             refused.append(str(error))
-    torch.save((found, lived, used, refused), f"{folder}/{rank}_of_{size}.pt")
+    torch.save((found, lives, refused), f"{folder}/{rank}_of_{size}.pt")
     dist.destroy_process_group()
 
 

@@ -4,15 +4,20 @@ PyTorch's `meta` device has shapes and no numbers: a tensor made elsewhere does 
 wants to read a number cannot. So it stands for any accelerator.
 """
 
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+import discorl
 from discorl.agents import Network, NetworkConfig
 from discorl.discovery.meta_gradient import meta_gradient
 from discorl.discovery.value_function import ValueConfig, ValueFunction
+from discorl.envs.gymnasium import send
 from discorl.learner import Learner
+from discorl.library.catalogue import load_rule
 from discorl.life.acting import burn_in, choose, policy_step
 from discorl.life.config import ReplayConfig
 from discorl.life.mind import Mind
@@ -176,6 +181,68 @@ def test_an_actor(rule, memory, resets):
     rollout = Rollout.from_steps(steps, actions, logits, before)
     assert_on_meta(rollout)
     assert_on_meta(learner.step(state, rollout)[0])
+
+
+@pytest.mark.parametrize("body", ["conv", "impala"])
+def test_bodies_in_half_precision(tiny_rule, body):
+    """What a body computes is coarse; parameters, heads and losses are not. On the host, because
+    autocast knows no `meta` device."""
+    spec, network = BODIES[body]
+    network = replace(network, bfloat16=True)
+    agent = Network.for_observations(spec, tiny_rule.heads(ACTIONS), network)
+    learner = Learner(agent, tiny_rule, ClippedAdam(Schedule(0.01)))
+    state = learner.init(torch.Generator().manual_seed(0))
+    rollout = tree_map(lambda t: torch.zeros_like(t, device="cpu"), experience(spec, agent))
+    with Convolutions() as seen:
+        new, metrics = learner.step(state, rollout)
+    assert seen.types == {torch.bfloat16}
+    for tree in (new, metrics, agent.outputs(state.params, rollout.inputs())):
+        floats = {t.dtype for t in flatten(tree).values() if t.is_floating_point()}
+        assert floats == {torch.float32}
+
+
+class Convolutions(TorchDispatchMode):
+    """Notes in which types convolutions are computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.types = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if "convolution" in str(function):
+            self.types |= {arg.dtype for arg in args[:3] if isinstance(arg, torch.Tensor)}
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["sprout", "disco103"])
+def test_a_named_rule(name, request):
+    path = request.getfixturevalue("disco103_path") if name == "disco103" else name
+    learner, state = make(load_rule(path))
+    assert_on_meta(learner.step(state, experience(VECTOR, learner.agent)))
+
+
+def test_environments_on_the_host():
+    """Gymnasium's compute there; what they show goes to the agent's device."""
+    env = discorl.make_environment("CartPole-v1", 2, device="meta")
+    with closing(env):
+        assert_on_meta(env.reset(seed=0))
+        assert_on_meta(env.step(torch.zeros(2, dtype=torch.int64)))
+
+
+def test_to_a_gpu_nobody_waits():
+    class Pretended:
+        sent = ()
+
+        def pin_memory(self):
+            self.sent += ("pinned",)
+            return self
+
+        def to(self, device, non_blocking=False):
+            self.sent += (str(device), non_blocking)
+            return self
+
+    assert send(Pretended(), torch.device("cuda:1")).sent == ("pinned", "cuda:1", True)
+    assert send(Pretended(), torch.device("cpu")).sent == ("cpu", False)
 
 
 def test_scaled_rewards():

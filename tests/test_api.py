@@ -11,12 +11,12 @@ from gymnasium import spaces
 from torch import nn
 
 import discorl
-from discorl.api import run_name
 from discorl.envs.catch import Catch
 from discorl.envs.tensor import TensorEnvironment
 from discorl.errors import DiscorlError
 from discorl.runs.folder import file_name
 from discorl.settings import change
+from discorl.training.run import run_name
 from discorl.values import entropy
 from discorl.values.distributions import log_prob
 

@@ -13,6 +13,7 @@ import pytest
 import discorl
 from discorl.cli.__main__ import main
 from discorl.cli.commands import COMMANDS
+from discorl.cli.launch import LAUNCHED
 from discorl.comparison.config import CompareConfig
 from discorl.discovery.config import DiscoverConfig
 from discorl.envs import registry
@@ -50,12 +51,16 @@ def commands(path: Path) -> list[list[str]]:
 
 
 def own_words(words: list[str]) -> list[str]:
-    """The command without variables before it, and without `torchrun` around it."""
+    """The command without variables before it."""
     while words and re.fullmatch(r"[A-Z_]+=\S+", words[0]):
         words = words[1:]
-    if words[:1] == ["torchrun"] and "discorl.cli" in words:
-        return ["discorl", *words[words.index("discorl.cli") + 1 :]]
     return words
+
+
+def launched(words: list[str]) -> int:
+    """Where the flags of a command begin that `discorl launch` is to launch; its end if none."""
+    places = [words.index(name) for name in LAUNCHED if words[1] == "launch" and name in words]
+    return min(places, default=len(words))
 
 
 @pytest.mark.parametrize("path", PYTHON_DOCUMENTS, ids=lambda path: path.name)
@@ -88,7 +93,9 @@ def shown_commands() -> list[str]:
     return sorted(c for c in found if c.split()[0] in COMMANDS and "--help" not in c)
 
 
-SUBCOMMANDS = [c for c in shown_commands() if re.fullmatch(r"(rules|bench)( \w+)?", c)]
+SUBCOMMANDS = [
+    c for c in shown_commands() if re.fullmatch(r"(rules|bench)( \w+)?|launch|pack|push", c)
+]
 """Named without what they work on, or working on nothing."""
 
 
@@ -103,7 +110,7 @@ def test_subcommands_exist(command: str) -> None:
 def test_commands_parse(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a command with a number in place of the letter that stands for one
     name, *args = re.sub(r"(--seed) S\b", r"\1 0", command).split()
-    module, attribute = COMMANDS[name]
+    module, attribute, _ = COMMANDS[name]
     monkeypatch.setattr(getattr(importlib.import_module(module), attribute), "run", lambda _: 0)
     # and a configuration where it names one
     monkeypatch.chdir(tmp_path)
@@ -122,9 +129,11 @@ def flags() -> list[tuple[str, str]]:
     for path in DOCUMENTS:
         for words in commands(path):
             depth = 3 if words[1] in ("rules", "bench") else 2
-            for word in words[depth:]:
+            inner = launched(words)
+            names = [" ".join(words[1:depth])] * inner + words[inner : inner + 1] * len(words)
+            for name, word in list(zip(names, words, strict=False))[depth:]:
                 if word.startswith("--") and word != "--help":
-                    seen.add((" ".join(words[1:depth]), word.partition("=")[0]))
+                    seen.add((name, word.partition("=")[0]))
     return sorted(seen)
 
 

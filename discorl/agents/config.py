@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from discorl.errors import DiscorlError
-from discorl.settings import Count, Natural, Positive, Sizes, check_fields
+from discorl.settings import Count, Natural, Positive, Search, Sizes, check_fields
 
 BodyName = Literal["auto", "mlp", "conv", "nature", "impala"]
 MemoryName = Literal["none", "lstm", "gru", "transformer"]
@@ -16,7 +16,10 @@ MemoryName = Literal["none", "lstm", "gru", "transformer"]
 class NetworkConfig:
     """Sizes and initialisation; the defaults are the published network's."""
 
-    torso: Sizes = (512, 512)
+    torso: Annotated[Sizes, Search(choices=((64, 64), (128, 128), (256, 256), (512, 512)))] = (
+        512,
+        512,
+    )
     """Units of the fully connected layers: the MLP's, or those behind convolutions."""
     body: BodyName = "auto"
     """What reads the observation; by default an MLP for vectors, convolutions for images."""
@@ -42,15 +45,15 @@ class NetworkConfig:
     bfloat16: bool = False
     """Compute convolutions and the layers behind them in bfloat16: two to three times as fast where
     the processor can. Heads, targets and losses keep their type."""
-    model_size: Count = 128
+    model_size: Annotated[Count, Search(choices=(32, 64, 128))] = 128
     """LSTM cells of the action-conditional model."""
-    head_hidden: Count = 128
+    head_hidden: Annotated[Count, Search(choices=(32, 64, 128))] = 128
     """Hidden units of each action head."""
     head_std: Positive = 0.01
     """Initial deviation of the state heads' weights."""
     action_head_std: Positive | None = None
     """Initial deviation of the action heads' last weights; by default 1 / sqrt(fan-in)."""
-    value_width: Positive | None = None
+    value_width: Annotated[Positive | None, Search(0.3, 3.0, log=True)] = None
     """Width, in squashed units, of the bell around zero that categorical values start as; by
     default they start nearly uniform, which makes a new agent's values large and noisy."""
 

@@ -20,7 +20,14 @@ from discorl.agents.base import Inputs
 from discorl.agents.bodies import make_body
 from discorl.agents.config import NetworkConfig
 from discorl.agents.masks import keep_legal
-from discorl.agents.torsos import Body, Functional, MLPTorso, Redrawable, Remembering
+from discorl.agents.torsos import (
+    Body,
+    EndsLinear,
+    Functional,
+    MLPTorso,
+    Redrawable,
+    Remembering,
+)
 from discorl.layers import Params, affine, initial_linear, lstm_cell
 from discorl.observations import Observation, ObservationSpec
 from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
@@ -47,6 +54,9 @@ class Network:
         """What the torso remembers for each stream: name -> shape; empty if nothing."""
         self._torso_names = [name for name, _ in torso.named_parameters()]
         self._call = torso_function(torso)
+        self._linear_end: EndsLinear | None = None
+        if isinstance(torso, EndsLinear) and torso.tail is not None:
+            self._linear_end = torso
 
     @classmethod
     def for_observations(
@@ -123,7 +133,7 @@ class Network:
     def outputs(self, params: Params, inputs: Inputs, for_targets: bool = False) -> AgentOutputs:
         """Every head, for every action; or only those that a rule's targets read."""
         heads = self.heads.for_targets() if for_targets else self.heads
-        features = self._torso(params, inputs)
+        params, features = self._features(params, inputs)
         state = self._state_heads(params, features, inputs)
         if not heads.action:
             return AgentOutputs(state)
@@ -137,7 +147,7 @@ class Network:
         only: Collection[str] | None = None,
     ) -> TakenOutputs:
         """See `Agent.taken`: action heads run for the taken action only."""
-        features = self._torso(params, inputs)
+        params, features = self._features(params, inputs)
         state = self._state_heads(params, features, inputs)
         names = [name for name in self.heads.action if only is None or name in only]
         if not names:
@@ -153,7 +163,7 @@ class Network:
         differentiable: bool = False,
     ) -> tuple[AgentOutputs, TakenOutputs]:
         """See `Agent.learn`: torso, state heads and root are computed once for both."""
-        features = self._torso(params, inputs)
+        params, features = self._features(params, inputs)
         state = self._state_heads(params, features, inputs)
         given = state if differentiable else {name: head.detach() for name, head in state.items()}
         if not self.heads.action:
@@ -164,6 +174,29 @@ class Network:
             every = self._every_action(params, cell, gates, self.heads.for_targets())
         return AgentOutputs(given, every), TakenOutputs(state, taken)
 
+    def _features(self, params: Params, inputs: Inputs) -> tuple[Params, Tensor]:
+        """Features [..., F] of a batch, and parameters whose layers read them.
+
+        Where the torso ends in a linear map and there are more observations than outputs, the map
+        is multiplied into the layers that follow: two products of a batch become one.
+        """
+        torso = self._linear_end
+        if torso is None:
+            return params, self._torso(params, inputs)
+        torso_params = self._torso_params(params)
+        before = torso.before_tail(torso_params, inputs)
+        weight, bias = (torso_params[f"{torso.tail}.{part}"] for part in ("weight", "bias"))
+        names = [f"head.{name}" for name in self.heads.state]
+        names += ["model.root"] if self.heads.action else []
+        if before.shape[:-1].numel() <= sum(len(params[f"{name}.bias"]) for name in names):
+            return params, affine(before, weight, bias)
+        folded = dict(params)
+        for name in names:
+            own = params[f"{name}.weight"]
+            folded[f"{name}.weight"] = own @ weight
+            folded[f"{name}.bias"] = torch.addmv(params[f"{name}.bias"], own, bias)
+        return folded, before
+
     def _torso(self, params: Params, inputs: Inputs) -> Tensor:
         """Features [..., F]."""
         result = self._call_torso(params, inputs)
@@ -171,8 +204,10 @@ class Network:
         return features
 
     def _call_torso(self, params: Params, inputs: Inputs) -> Any:
-        torso_params = {name: params[f"torso.{name}"] for name in self._torso_names}
-        return self._call(torso_params, inputs)
+        return self._call(self._torso_params(params), inputs)
+
+    def _torso_params(self, params: Params) -> Params:
+        return {name: params[f"torso.{name}"] for name in self._torso_names}
 
     def _state_heads(self, params: Params, features: Tensor, inputs: Inputs) -> dict[str, Tensor]:
         state = {name: _linear(params, f"head.{name}", features) for name in self.heads.state}

@@ -44,6 +44,18 @@ class Functional(Protocol):
         ...
 
 
+@runtime_checkable
+class EndsLinear(Protocol):
+    """A functional body that may end in a linear map, which whoever comes next can take over."""
+
+    tail: str | None
+    """The map's name among the parameters; None if there is no such map."""
+
+    def before_tail(self, params: Params, observations: Any) -> Tensor:
+        """`forward` without the map: [..., its inputs]."""
+        ...
+
+
 class Torso(nn.Module, ABC):
     """From observations [..., *shape] to features [..., output_size]."""
 
@@ -86,15 +98,28 @@ class MLPTorso(Torso):
 
     def functional(self, params: Params, observations: Tensor) -> Tensor:
         """`forward` with other parameters; the general way would take half of acting's time."""
+        return self._run(params, observations, len(self.layers))
+
+    @property
+    def tail(self) -> str | None:
+        """The name of the last layer, if nothing but that linear map comes last."""
+        return None if self.activate_last else f"layers.{len(self.layers) - 1}"
+
+    def before_tail(self, params: Params, observations: Tensor) -> Tensor:
+        """What the last layer reads: [..., *observation_shape] -> [..., its inputs]."""
+        return self._run(params, observations, len(self.layers) - 1)
+
+    def _run(self, params: Params, observations: Tensor, depth: int) -> Tensor:
+        """The first `depth` layers."""
         prefix = observations.shape[: observations.dim() - self.feature_dims]
         x = observations.reshape(*prefix, self.input_size).to(params["layers.0.weight"].dtype)
         if self.scale != 1:
             x = x * self.scale
         last = len(self.layers) - 1
-        for depth in range(last + 1):
-            name = f"layers.{depth}"
+        for number in range(depth):
+            name = f"layers.{number}"
             x = affine(x, params[f"{name}.weight"], params[f"{name}.bias"])
-            if depth < last or self.activate_last:
+            if number < last or self.activate_last:
                 if self.layer_norm:
                     x = torch.nn.functional.layer_norm(x, x.shape[-1:])
                 x = torch.relu(x)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from discorl.settings import Count, Seed, check_fields, flat_settings
 
-Part = Literal["responses", "closest", "traces", "probes", "reliance"]
-PARTS: tuple[Part, ...] = ("responses", "closest", "traces", "probes", "reliance")
+Part = Literal["responses", "closest", "traces", "probes", "reliance", "robustness"]
+PARTS: tuple[Part, ...] = get_args(Part)
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,10 @@ class AnalyseConfig:
     seed: Seed = 0
     """Fixes every random choice, those of the random rule too."""
     seeds: Count = 3
-    """Agents of each variant in `reliance`."""
-    only: tuple[Part, ...] = PARTS
-    """Which analyses to make; by default all."""
+    """Agents of each variant in `reliance` and `robustness`; in the latter, with seeds 0, 1, ..."""
+    only: tuple[Part, ...] = PARTS[:-1]
+    """Which analyses to make; by default all but `robustness`, which takes longer than all of
+    them."""
 
     def __post_init__(self) -> None:
         check_fields(self)

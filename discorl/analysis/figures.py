@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from discorl.analysis.closest import ALL
-from discorl.analysis.reliance import WHOLE
 from discorl.analysis.responses import BY_REWARD, BY_Z, INPUTS, SWEPT, TARGETS, Row
 from discorl.analysis.traces import QUANTITIES, SHOWN
 from discorl.runs.plots import COLOURS, pyplot, save_figure
 
-_DPI = 110
-_NULL = "#808080"
+DPI = 110
+NULL = "#808080"
 _SWEPT = {
     "advantage": "advantage",
     "reward": "reward",
@@ -39,7 +38,6 @@ _LONG = 34
 """Letters of a label that fit above a panel, or thrice below a figure."""
 _TINY = 0.005
 """What would be shown as zero is shown by its magnitude."""
-_LINES = {"y": "--", "z": ":"}
 
 
 class Style:
@@ -53,7 +51,7 @@ class Style:
     def line(self, label: str) -> dict[str, Any]:
         """What a line of this rule looks like."""
         if label in self.nulls:
-            return {"color": _NULL, "linestyle": "--"}
+            return {"color": NULL, "linestyle": "--"}
         return {"color": self._colours[label]}
 
     def among(self, rows: Sequence[Row]) -> list[str]:
@@ -85,10 +83,10 @@ def draw_responses(rows: list[Row], style: Style, path: Path) -> None:
             axes.axhline(0, color="black", linewidth=0.6)
             axes.grid(alpha=0.3)
             axes.tick_params(labelsize="small")
-        line[0].set_ylabel(f"{_short(label)}\npush (nats)", fontsize="small")
+        line[0].set_ylabel(f"{short(label)}\npush (nats)", fontsize="small")
     for axes, name in zip(grid[-1], SWEPT, strict=True):
         axes.set_xlabel(_SWEPT[name])
-    save_figure(figure, path, _DPI)
+    save_figure(figure, path, DPI)
 
 
 def draw_credit(rows: list[Row], style: Style, path: Path, decays: Mapping[str, float]) -> None:
@@ -115,8 +113,8 @@ def draw_credit(rows: list[Row], style: Style, path: Path, decays: Mapping[str, 
         axes.set_xlabel("lag k (steps)")
         axes.set_ylabel(_CREDIT[what], fontsize="small")
         axes.grid(alpha=0.3)
-    _legend(figure, grid[0][0])
-    save_figure(figure, path, _DPI)
+    legend(figure, grid[0][0])
+    save_figure(figure, path, DPI)
 
 
 def draw_sensitivity(rows: list[Row], style: Style, path: Path) -> None:
@@ -156,8 +154,8 @@ def draw_closest(rows: list[Row], style: Style, path: Path) -> None:
     axes.set_xlim(0, 1.1)
     axes.set_xlabel("share of the push explained (cross-validated R²)")
     axes.grid(axis="x", alpha=0.3)
-    _legend(figure, axes)
-    save_figure(figure, path, _DPI)
+    legend(figure, axes)
+    save_figure(figure, path, DPI)
 
 
 def draw_traces(rows: list[Row], style: Style, path: Path) -> None:
@@ -179,10 +177,10 @@ def draw_traces(rows: list[Row], style: Style, path: Path) -> None:
             _trace(axes, own, name, style.line(label)["color"])
             if column == 0:
                 axes.set_ylabel(_ALONG[name], fontsize="small")
-        grid[0, column].set_title(_short(label), fontsize="medium")
+        grid[0, column].set_title(short(label), fontsize="medium")
         grid[-1, column].xaxis.get_major_locator().set_params(integer=True)
         grid[-1, column].set_xlabel("step (dotted: episode ends)")
-    save_figure(figure, path, _DPI)
+    save_figure(figure, path, DPI)
 
 
 def _trace(axes: Any, own: list[Row], name: str, colour: str) -> None:
@@ -212,48 +210,6 @@ def draw_probes(rows: list[Row], style: Style, path: Path) -> None:
     _heatmaps(tables, quantities, "cross-validated R² of a linear probe", path, top=1.0)
 
 
-def draw_reliance(rows: list[Row], style: Style, path: Path) -> None:
-    """A panel for each discovered rule: learning curves of its variants, and of a random rule."""
-    labels = [label for label in style.among(rows) if label not in style.nulls]
-    figure, grid = pyplot().subplots(
-        1,
-        len(labels),
-        figsize=(max(5.5 * len(labels), 7), 4.4),
-        layout="constrained",
-        squeeze=False,
-    )
-    nulls = [row for row in rows if row["rule"] in style.nulls]
-    for axes, label in zip(grid[0], labels, strict=True):
-        own = [row for row in rows if row["rule"] == label]
-        for index, variant in enumerate(dict.fromkeys(row["variant"] for row in own)):
-            hidden = next((h for h in _LINES if variant.startswith(f"no {h} ")), None)
-            _curve(
-                axes,
-                [row for row in own if row["variant"] == variant],
-                variant,
-                COLOURS[index],
-                _LINES.get(hidden or "", "-"),
-            )
-        _curve(axes, nulls, "random rule", _NULL, "-")
-        axes.set_title(_short(label), fontsize="medium")
-        axes.set_xlabel("training steps")
-        axes.set_ylabel("return of the last 100 episodes")
-        axes.grid(alpha=0.3)
-    _legend(figure, grid[0][0])
-    save_figure(figure, path, _DPI)
-
-
-def _curve(axes: Any, rows: list[Row], label: str, colour: str, line: str) -> None:
-    """Mean over seeds, and a band from least to greatest."""
-    steps = sorted({row["step"] for row in rows})
-    values = [[row["return"] for row in rows if row["step"] == step] for step in steps]
-    width = 2.2 if label == WHOLE else 1.4
-    means = [float(np.mean(v)) for v in values]
-    axes.plot(steps, means, color=colour, linestyle=line, linewidth=width, label=label)
-    low, high = [min(v) for v in values], [max(v) for v in values]
-    axes.fill_between(steps, low, high, color=colour, alpha=0.12, linewidth=0)
-
-
 def _heatmaps(
     tables: dict[str, tuple[np.ndarray, Sequence[str]]],
     words: Sequence[str],
@@ -274,24 +230,25 @@ def _heatmaps(
     )
     for axes, (label, (table, own)) in zip(grid[0], tables.items(), strict=True):
         image = axes.imshow(table, vmin=0, vmax=top, cmap="cividis", aspect="auto")
-        axes.set_title(_short(label), fontsize="medium")
+        axes.set_title(short(label), fontsize="medium")
         axes.set_xticks(range(len(own)), own, rotation=30, ha="right")
         axes.set_yticks(range(len(words)), words)
         for (row, column), value in np.ndenumerate(table):
             ink = "black" if value > 0.6 * top else "white"
             text = "–" if np.isnan(value) else _two_digits(value)  # noqa: RUF001
             axes.text(column, row, text, ha="center", va="center", fontsize="x-small", color=ink)
-        axes.set_facecolor(_NULL)
+        axes.set_facecolor(NULL)
     figure.colorbar(image, ax=list(grid[0]), shrink=0.8)
     figure.suptitle(textwrap.fill(title, int(9 * figure.get_figwidth())), fontsize="medium")
-    save_figure(figure, path, _DPI)
+    save_figure(figure, path, DPI)
 
 
 def _two_digits(value: float) -> str:
     return f"{value:.2f}" if abs(value) >= _TINY or value == 0 else f"{value:.0e}"
 
 
-def _legend(figure: Any, axes: Any) -> None:
+def legend(figure: Any, axes: Any) -> None:
+    """What is in all panels, told once below them."""
     handles, labels = axes.get_legend_handles_labels()
     columns = 3 if max(map(len, labels), default=0) <= _LONG else 1
     figure.legend(
@@ -299,6 +256,6 @@ def _legend(figure: Any, axes: Any) -> None:
     )
 
 
-def _short(label: str) -> str:
+def short(label: str) -> str:
     """A rule's name, settings and all, where there is room for a few letters."""
     return label if len(label) <= _LONG else f"{label[: _LONG - 1]}…"

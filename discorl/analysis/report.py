@@ -25,6 +25,7 @@ TITLES = {
     "traces": "Along an agent's episodes",
     "probes": "What the outputs know of the future",
     "reliance": "What the rule relies on",
+    "robustness": "How robust the rule is",
 }
 PAGE, SUMMARY = "README.md", "analysis.json"
 
@@ -66,6 +67,20 @@ def summarise(tables: Tables, label: str) -> dict[str, Any]:
         }
     if rows := own.get("reliance"):
         found["reliance"] = _curves(rows)
+    if rows := own.get("robustness"):
+        found["robustness"] = _sweeps(rows)
+    return found
+
+
+def _sweeps(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """Sweep -> value -> the return at the end of each seed, and the mean along all curves."""
+    found: dict[str, dict[str, Any]] = {}
+    for sweep, value in dict.fromkeys((row["sweep"], row["value"]) for row in rows):
+        own = [row for row in rows if (row["sweep"], row["value"]) == (sweep, value)]
+        found.setdefault(sweep, {})[str(value)] = {
+            "final_returns": [row["final_return"] for row in own],
+            "mean_along_curves": mean(row["mean_along_curve"] for row in own),
+        }
     return found
 
 

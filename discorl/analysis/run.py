@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from discorl.analysis import figures
+from discorl.analysis import figures, learning_figures
 from discorl.analysis.closest import closest_updates
 from discorl.analysis.config import PARTS, AnalyseConfig, Part
 from discorl.analysis.figures import Style
@@ -17,6 +17,7 @@ from discorl.analysis.probes import probes
 from discorl.analysis.reliance import reliance
 from discorl.analysis.report import PAGE, SUMMARY, Tables, page, plain, summarise, write_table
 from discorl.analysis.responses import Row, bootstrapping, input_sensitivity, reward_credit, sweep
+from discorl.analysis.robustness import robustness
 from discorl.analysis.subjects import AnyRule, Candidate, Subject, find_candidates, make_subject
 from discorl.analysis.traces import traces
 from discorl.errors import DiscorlError
@@ -88,14 +89,18 @@ class _Work:
     @property
     def stages(self) -> int:
         """How many times `_finish` is called."""
-        looked = [part for part in self.parts if part != "reliance"]
-        agents = len(self.candidates) if looked else 0
+        agents = len(self.candidates) if self._looks else 0
         return agents + len(self.parts)
+
+    @property
+    def _looks(self) -> bool:
+        """Whether agents are looked at, rather than only trained."""
+        return bool(set(self.parts) - {"reliance", "robustness"})
 
     def run(self) -> dict[str, Any]:
         """Everything; returns what goes into `analysis.json`."""
         subjects = []
-        if self.parts != ["reliance"]:
+        if self._looks:
             for candidate in self.candidates:
                 subjects.append(make_subject(candidate, self.observer.evaluating))
                 self._finish()
@@ -153,7 +158,14 @@ class _Work:
 
     def _reliance(self, subjects: list[Subject]) -> None:
         rows = reliance(self.candidates, self.config, self.observer.evaluating)
-        self._keep("reliance", rows, figures.draw_reliance)
+        self._keep("reliance", rows, learning_figures.draw_reliance)
+
+    def _robustness(self, subjects: list[Subject]) -> None:
+        place = self.folder / "robustness"
+        rows, problems = robustness(self.candidates, self.config, place, self.observer.evaluating)
+        for problem in problems:
+            self.observer.message(problem)
+        self._keep("robustness", rows, learning_figures.draw_robustness)
 
     def _keep(
         self, name: str, rows: list[Row], draw: Callable[[list[Row], Style, Path], None]

@@ -60,6 +60,8 @@ class Candidate:
     label: str
     rule: DiscoRule | ActorCritic
     config: TrainConfig
+    named: AnyRule
+    """The rule as it was given."""
     null: bool = False
     """Whether it is a random rule, there for comparison."""
 
@@ -115,7 +117,7 @@ def find_candidates(rules: Sequence[AnyRule], config: AnalyseConfig) -> list[Can
                 f"analyse: '{label}' is neither a discovered rule nor actor_critic, and only those "
                 "can be looked into"
             )
-        given.append(Candidate(label, rule, _life(named, rule, config)))
+        given.append(Candidate(label, rule, _life(named, rule, config), named))
     return given + _nulls(given, config)
 
 
@@ -146,10 +148,10 @@ def _nulls(given: Sequence[Candidate], config: AnalyseConfig) -> list[Candidate]
         if isinstance(own, DiscoConfig) and own not in nulls:
             label = f"random, like {candidate.label}"
             rule = DiscoRule.random(own, config.seed)
-            nulls[own] = Candidate(label, rule, candidate.config, null=True)
+            nulls[own] = Candidate(label, rule, candidate.config, rule, null=True)
     if not nulls:
         rule = DiscoRule.random(DiscoConfig(_SMALL_SIZES), config.seed)
-        nulls[rule.config] = Candidate("random", rule, _life(rule, rule, config), null=True)
+        nulls[rule.config] = Candidate("random", rule, _life(rule, rule, config), rule, True)
     taken = [candidate.label for candidate in given]
     if len(nulls) == 1:
         return [replace(candidate, label=_unused("random", taken)) for candidate in nulls.values()]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from statistics import median, quantiles
 from typing import Any
 
 import gymnasium
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 
 from discorl.bench.learner import acting_loop
-from discorl.bench.machine import Stopwatch
+from discorl.bench.machine import Stopwatch, spread
 from discorl.envs.registry import make_environment
 from discorl.errors import DiscorlError
 from discorl.library.catalogue import load_rule
@@ -125,8 +124,5 @@ def _environment_loop(game: str, num_envs: int, length: int) -> Callable[[], Non
 
 
 def _ratios(figure: str, seconds: dict[str, list[float]], name: str) -> dict[str, float]:
-    """Median and quartiles over rounds: other load slows both in a round alike."""
     pairs = zip(seconds[_EMULATOR], seconds[name], strict=True)
-    ratios = [emulator / own for emulator, own in pairs]
-    low, _, high = quantiles(ratios, n=4)
-    return {figure: median(ratios), f"{figure}_from": low, f"{figure}_to": high}
+    return spread(figure, [emulator / own for emulator, own in pairs])

@@ -7,10 +7,10 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 import torch
@@ -29,6 +29,11 @@ class MatrixProduct:
 
     def __call__(self) -> None:
         torch.mm(self._a, self._b)
+
+    @staticmethod
+    def share(gflop: float) -> float:
+        """How many of these products make so many floating point operations, in 10^9."""
+        return gflop * 1e9 / (2 * _MATRIX**3)
 
     @staticmethod
     def gflops(seconds: float) -> float:
@@ -58,6 +63,21 @@ class Stopwatch:
                 self.seconds.setdefault(name, []).append(time.perf_counter() - started)
                 self.cpu_seconds.setdefault(name, []).append(time.process_time() - cpu_started)
         return {name: median(times) for name, times in self.seconds.items()}
+
+    def over(self, name: str, limit: str, share: float) -> dict[str, float]:
+        """How many times as long as this share of the subject `limit` another took."""
+        figures: dict[str, float] = {}
+        for kind, times in (("", self.seconds), ("_cpu", self.cpu_seconds)):
+            pairs = zip(times[name], times[limit], strict=True)
+            ratios = [own / (share * other) for own, other in pairs]
+            figures |= spread(f"{name}{kind}_over_limit", ratios)
+        return figures
+
+
+def spread(figure: str, ratios: Sequence[float]) -> dict[str, float]:
+    """Median and quartiles over rounds: other load slows all that is in a round alike."""
+    low, middle, high = quantiles(ratios, n=4)
+    return {figure: middle, f"{figure}_from": low, f"{figure}_to": high}
 
 
 def peak_memory() -> float:

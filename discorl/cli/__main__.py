@@ -13,9 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from discorl.cli.commands import COMMANDS, find_command, parse_arguments
+from discorl.cli.commands import COMMANDS, parse_arguments
 from discorl.errors import DiscorlError
-from discorl.processes import group_size
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,8 +64,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _told_launcher(code: int) -> int:
     """The exit code; to whoever started several processes, one that was asked to stop and did has
     not failed."""
-    stopped = (128 + signal.SIGINT, 128 + signal.SIGTERM)
-    return 0 if group_size() > 1 and code in stopped else code
+    if code not in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+        return code
+    from discorl.processes import group_size  # It brings PyTorch, which most commands need not.
+
+    return 0 if group_size() > 1 else code
 
 
 def _is_lack_of_memory(error: Exception) -> bool:
@@ -94,8 +96,8 @@ def print_overview() -> None:
     console = Console()
     console.print("Train agents with discovered update rules, and discover new ones.\n")
     table = Table(show_header=False, box=None, padding=(0, 2))
-    for name in COMMANDS:
-        table.add_row(f"discorl {name}", (find_command(name).__doc__ or "").split("\n")[0])
+    for name, command in COMMANDS.items():
+        table.add_row(f"discorl {name}", command.summary)
     console.print(table)
     console.print(
         "\n`discorl COMMAND --help` lists a command's options, with examples; `--debug` shows the "

@@ -7,14 +7,14 @@ from pathlib import Path
 from discorl.errors import DiscorlError
 from discorl.runs.config import RunConfig
 from discorl.runs.folder import CHECKPOINTS
-from discorl.training.agent import TrainedAgent
+from discorl.training.agent import TrainedAgent, agent_file
 from discorl.training.handle import Run, load_agent
 
 
 def find_run(path: Path, checkpoint: str) -> tuple[Run | None, str]:
     """The run, and which of its agents is meant; no run if the path is of a file with one agent."""
     chosen = checkpoint != "newest"
-    if path.is_file() or path.suffix == ".safetensors":
+    if agent_file(path) is not None:
         if chosen:
             raise DiscorlError("--checkpoint: a file holds one agent; drop it")
         return None, checkpoint

@@ -10,11 +10,7 @@ import tyro
 from rich.console import Console
 
 from discorl.analysis.config import AnalyseConfig
-from discorl.analysis.report import PAGE
-from discorl.analysis.run import start_analysis
-from discorl.api import unused_folder
-from discorl.runs.display import make_display
-from discorl.runtime import tune_process
+from discorl.runs.folder import unused_folder
 
 
 @dataclass(frozen=True)
@@ -35,6 +31,12 @@ class AnalyseCommand:
 
     def run(self) -> int:
         """Analyse, show progress, and say where the results are."""
+        # Here, so that --help does not wait for PyTorch.
+        from discorl.analysis.report import PAGE
+        from discorl.analysis.run import start_analysis
+        from discorl.runs.display import make_display
+        from discorl.runtime import tune_process
+
         tune_process()
         console = Console()
         folder = self.out or unused_folder("analyse")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, ClassVar
@@ -14,9 +15,6 @@ from rich.console import Console
 from rich.table import Table
 
 from discorl.errors import DiscorlError
-from discorl.library.catalogue import load_rule, require_discovered, save_rule
-from discorl.rules.disco import DiscoRule
-from discorl.runtime import tune_process
 
 
 @dataclass(frozen=True)
@@ -31,12 +29,17 @@ class BenchLearner:
     """Time disco-torch too (extra `bench`)."""
     compile: bool = True
     """Time the compiled step too; compiling takes a minute or two."""
+    record: Path | None = None
+    """Add the figures to this JSON file too, with date, commit and processor."""
     json: bool = False
     """Print JSON on standard output."""
 
     def run(self) -> int:
         """Measure and print."""
+        # Here, so that --help does not wait for PyTorch.
         from discorl.bench.learner import bench_learner
+        from discorl.library.catalogue import load_rule, require_discovered, save_rule
+        from discorl.rules.disco import DiscoRule
 
         _check_rounds(self.rounds, least=10)
         rule = DiscoRule.random()
@@ -48,6 +51,7 @@ class BenchLearner:
             return _report(
                 lambda: bench_learner(rule, weights, self.rounds, self.peer, self.compile),
                 self.json,
+                _recorder("learner", self.record),
             )
 
 
@@ -66,6 +70,8 @@ class BenchDiscover:
     """Copies of the environment that each of them has."""
     envs: tuple[str, ...] = ("family:catch",)
     """What they play, dealt out in turn; if there are several, padded to one shape too."""
+    record: Path | None = None
+    """Add the figures to this JSON file too, with date, commit and processor."""
     json: bool = False
     """Print JSON on standard output."""
 
@@ -76,9 +82,11 @@ class BenchDiscover:
         if self.agents:
             _check_rounds(self.rounds, least=3)
             population = (self.agents, self.copies, self.envs)
-            return _report(lambda: bench_population(self.rounds, *population), self.json)
+            keep = _recorder("population", self.record)
+            return _report(lambda: bench_population(self.rounds, *population), self.json, keep)
         _check_rounds(self.rounds, least=5)
-        return _report(lambda: bench_discover(self.rounds, self.memory), self.json)
+        keep = _recorder("discover", self.record)
+        return _report(lambda: bench_discover(self.rounds, self.memory), self.json, keep)
 
 
 @dataclass(frozen=True)
@@ -137,11 +145,30 @@ def _check_rounds(rounds: int, least: int) -> None:
         raise DiscorlError(f"--rounds: at least {least}, or the medians mean little")
 
 
-def _report(measure: Callable[[], dict[str, Any]], as_json: bool) -> int:
-    """Measure while a spinner turns, and print."""
+def _recorder(benchmark: str, path: Path | None) -> Callable[[dict[str, Any]], None] | None:
+    """What keeps figures in the file, which is read, like the commit, before anything is timed."""
+    if path is None:
+        return None
+    from discorl.bench.record import current_commit, read_record, record
+
+    if path.exists():
+        read_record(path)
+    return partial(record, path, benchmark, current_commit())
+
+
+def _report(
+    measure: Callable[[], dict[str, Any]],
+    as_json: bool,
+    keep: Callable[[dict[str, Any]], None] | None = None,
+) -> int:
+    """Measure while a spinner turns, keep the figures if asked to, and print."""
+    from discorl.runtime import tune_process
+
     tune_process()
     with Console(stderr=True).status("timing, round by round"):
         figures = measure()
+    if keep is not None:
+        keep(figures)
     print_figures(figures, as_json)
     return 0
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
-from discorl.api import unused_folder
 from discorl.cli.parsing import parse_command, refuse_changes, without_help
-from discorl.comparison.cells import Cell, CellResult
 from discorl.comparison.config import CompareConfig
+from discorl.comparison.display import ComparisonDisplay
 from discorl.comparison.report import make_table, notes
 from discorl.comparison.run import (
     ComparisonInterrupted,
@@ -26,11 +21,10 @@ from discorl.comparison.run import (
     start_comparison,
 )
 from discorl.comparison.summary import Summary
-from discorl.comparison.workers import Failure
+from discorl.engines import EngineName
 from discorl.errors import DiscorlError
-
-_SECONDS_A_DAY = 86_400
-_SECONDS_BETWEEN_LINES = 30.0
+from discorl.runs.folder import unused_folder
+from discorl.settings import split_settings
 
 
 @dataclass(frozen=True)
@@ -43,7 +37,13 @@ class CompareCommand:
     resume: Path | None = None
     """Resume the comparison in this folder. Of its settings, only --seeds may be given."""
     jobs: int | None = None
-    """Runs at once, on one core each; by default one for each core."""
+    """Runs at once, on one core each; by default one for each core, or as many as a cluster has
+    room for."""
+    engine: EngineName = "local"
+    """Where the runs work: in processes of this machine, on Ray, or as jobs of Slurm."""
+    engine_options: tuple[str, ...] = ()
+    """Settings of the engine: address=HOST:PORT (ray), slurm_partition=cpu timeout_min=60
+    (slurm), retries=2 (all)."""
     json: bool = False
     """Print the results as JSON on standard output, everything else on standard error."""
     config: CompareConfig = field(default_factory=CompareConfig)
@@ -52,6 +52,7 @@ class CompareCommand:
         "discorl compare --rules sprout actor_critic --envs catch cliff --seeds 3",
         "discorl compare --rules actor_critic sb3/ppo --envs CartPole-v1 --env-steps 1e5",
         "discorl compare --rules disco103 zoo/ppo zoo/dqn --envs Acrobot-v1 --env-steps 2e5",
+        "discorl compare --rules disco103 sprout --envs suite:minatar --engine ray",
         "discorl compare --rules actor_critic actor_critic:entropy_cost=0.01 --envs catch",
     )
 
@@ -64,7 +65,7 @@ class CompareCommand:
             config = read_comparison_config(first.resume)
         command: CompareCommand = parse_command(cls, "compare", args, default=cls(config=config))
         if command.resume is not None:
-            refuse_changes(command.config, config, allowed="seeds")
+            refuse_changes(command.config, config, "seeds")
             if command.out is not None:
                 raise DiscorlError("--resume stays in the comparison's own folder: drop --out")
         return command
@@ -74,7 +75,7 @@ class CompareCommand:
         console = Console(stderr=self.json)
         folder = self.resume or self.out or unused_folder("compare")
         try:
-            with _Display(console) as display:
+            with ComparisonDisplay(console) as display:
                 summary = self._work(folder, display)
         except ComparisonInterrupted as stop:
             again = f"discorl resume {stop.folder}"
@@ -86,74 +87,11 @@ class CompareCommand:
         return 1 if summary.failed else 0
 
     def _work(self, folder: Path, observer: ComparisonObserver) -> Summary:
+        options = split_settings(self.engine_options, "--engine-options")
+        where = (self.jobs, observer, self.engine, options)
         if self.resume is not None:
-            return resume_comparison(folder, self.config.seeds, self.jobs, observer)
-        return start_comparison(self.config, folder, self.jobs, observer)
-
-
-class _Display:
-    """A line for each finished run, and on a terminal a bar below them."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._begun = self._last = time.monotonic()
-        self._bar = Bar(
-            TextColumn("{task.completed}/{task.total} runs"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-            # Runs take minutes: the default of half a minute holds too few to estimate speed.
-            speed_estimate_period=_SECONDS_A_DAY,
-        )
-        self._task = self._bar.add_task("comparing", total=None)
-
-    def __enter__(self) -> _Display:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def preparing(self, what: str) -> None:
-        """Say so."""
-        self._print(what)
-
-    def start(self, title: str, cells: int, done: int) -> None:
-        """Say what is about to happen."""
-        self._print(f"discorl: {title}")
-        if done:
-            self._print(f"resuming with {done} of them done")
-        self._begun = self._last = time.monotonic()
-        self._bar.reset(self._task, total=cells, completed=done)
-        self._bar.start()
-
-    def finished(self, cell: Cell, outcome: CellResult | Failure) -> None:
-        """Say how the run ended and move the bar."""
-        self._bar.advance(self._task)
-        self._last = time.monotonic()
-        task = self._bar.tasks[0]
-        line = f"{task.completed:.0f}/{task.total:.0f}  {cell}  "
-        if isinstance(outcome, Failure):
-            self._print(f"{line}FAILED: {outcome.error}", style="red")
-            return
-        line += f"return {outcome.final_return:.3f}  {outcome.seconds:.0f} s"
-        if not self._console.is_terminal and task.time_remaining:
-            line += f"  ETA {timedelta(seconds=int(task.time_remaining))}"
-        self._print(line)
-
-    def waiting(self) -> None:
-        """A line now and then where there is no bar."""
-        now = time.monotonic()
-        if self._console.is_terminal or now - self._last < _SECONDS_BETWEEN_LINES:
-            return
-        self._last = now
-        task = self._bar.tasks[0]
-        passed = timedelta(seconds=int(now - self._begun))
-        self._print(f"{task.completed:.0f}/{task.total:.0f}  under way for {passed}")
-
-    def _print(self, line: str, style: str | None = None) -> None:
-        self._console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+            return resume_comparison(folder, self.config.seeds, *where)
+        return start_comparison(self.config, folder, *where)
 
 
 def _print_summary(console: Console, summary: Summary, folder: Path) -> None:

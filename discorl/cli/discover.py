@@ -14,6 +14,7 @@ from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.handle import SHOWN
 from discorl.discovery.run import read_discovery_config, resume_discovery, start_discovery
 from discorl.runs.display import watch
+from discorl.runs.folder import left_by_failed
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
 
@@ -26,7 +27,8 @@ class DiscoverCommand:
     out: Path | None = None
     """Run folder; by default a new one under runs/."""
     resume: Path | None = None
-    """Resume the run in this folder. Of the other flags, only --meta-steps may be given."""
+    """Resume the run in this folder. Of the other flags, only --meta-steps and --threads may
+    be given."""
     config_file: Annotated[Path | None, tyro.conf.arg(aliases=["--config"])] = None
     """Take the flags' defaults from a run's config.json."""
     json: bool = False
@@ -38,7 +40,7 @@ class DiscoverCommand:
         "discorl discover --envs family:catch family:grid --agents 8 --lifetimes 200 430 830",
         "discorl discover --init disco103 --meta-steps 60",
         "discorl discover --init sprout --meta-optimiser es --es-lifetime 300 --stacked",
-        "torchrun --nproc-per-node 2 -m discorl.cli discover --out runs/d",
+        "discorl launch --processes 2 discover --out runs/d",
     )
 
     @classmethod
@@ -53,7 +55,7 @@ class DiscoverCommand:
 
     def run(self) -> int:
         """Discover, show progress, and say how it ended."""
-        tune_process()
+        tune_process(threads_by_size=True)
         console = Console(stderr=self.json)
         code, result = watch(SHOWN, self._work, console)
         if "fresh_agents_return" in result:
@@ -62,8 +64,11 @@ class DiscoverCommand:
 
     def _work(self, observer: Observer) -> dict[str, Any]:
         if self.resume is not None:
-            return resume_discovery(self.resume, self.config.meta_steps, observer)
+            threads = self.config.run.threads
+            return resume_discovery(self.resume, self.config.meta_steps, observer, threads=threads)
         folder = out_folder(self.out, f"discover-s{self.config.seed}")
+        if left_by_failed(folder):
+            return resume_discovery(folder, self.config.meta_steps, observer)
         return start_discovery(self.config, folder, observer)
 
 

@@ -18,6 +18,7 @@ from discorl.distillation.run import (
     start_distillation,
 )
 from discorl.runs.display import watch
+from discorl.runs.folder import left_by_failed
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
 
@@ -31,7 +32,8 @@ class DistilCommand:
     out: Path | None = None
     """Run folder; by default a new one under runs/."""
     resume: Path | None = None
-    """Resume the run in this folder. Of the other flags, only --meta-steps may be given."""
+    """Resume the run in this folder. Of the other flags, only --meta-steps and --threads may
+    be given."""
     config_file: Annotated[Path | None, tyro.conf.arg(aliases=["--config"])] = None
     """Take the flags' defaults from a run's config.json."""
     json: bool = False
@@ -58,7 +60,7 @@ class DistilCommand:
 
     def run(self) -> int:
         """Distil, show progress, and say how it ended."""
-        tune_process()
+        tune_process(threads_by_size=True)
         console = Console(stderr=self.json)
         code, result = watch(SHOWN, self._work, console)
         if "fresh_agents_return" in result:
@@ -67,9 +69,15 @@ class DistilCommand:
 
     def _work(self, observer: Observer) -> dict[str, Any]:
         if self.resume is not None:
-            return resume_distillation(self.resume, self.config.meta_steps, observer)
+            threads = self.config.run.threads
+            return resume_distillation(
+                self.resume, self.config.meta_steps, observer, threads=threads
+            )
         name = f"distil-{Path(self.config.teacher).stem}-s{self.config.seed}"
-        return start_distillation(self.config, out_folder(self.out, name), observer)
+        folder = out_folder(self.out, name)
+        if left_by_failed(folder):
+            return resume_distillation(folder, self.config.meta_steps, observer)
+        return start_distillation(self.config, folder, observer)
 
 
 def _words(result: dict[str, Any]) -> str:

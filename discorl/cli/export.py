@@ -10,9 +10,7 @@ from typing import ClassVar
 import tyro
 from rich.console import Console
 
-from discorl.cli.agents import find_agent
 from discorl.errors import DiscorlError
-from discorl.exporting.export import check_export, description_path, export_policy
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,10 @@ class ExportCommand:
 
     def run(self) -> int:
         """Export, and say how exact it is."""
+        # Here, so that --help does not wait for PyTorch.
+        from discorl.cli.agents import find_agent
+        from discorl.exporting.export import check_export, description_path, export_policy
+
         check_export(self.out)
         if os.path.lexists(self.out) and not self.force:
             raise DiscorlError(f"{self.out}: exists already; --force overwrites it")

@@ -100,9 +100,9 @@ def without_help(args: list[str]) -> list[str]:
     return [a for a in args if a not in ("-h", "--help")]
 
 
-def refuse_changes(config: Any, own: Any, allowed: str) -> None:
+def refuse_changes(config: Any, own: Any, *allowed: str) -> None:
     """Raise DiscorlError if a resumed run is given settings that differ from its own."""
     given, kept = flat_settings(config), flat_settings(own)
-    changed = [flag(name) for name in kept if name != allowed and given[name] != kept[name]]
+    changed = [flag(name) for name in kept if name not in allowed and given[name] != kept[name]]
     if changed:
         raise DiscorlError(f"--resume keeps the run's own configuration: drop {', '.join(changed)}")

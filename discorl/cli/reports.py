@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.text import Text
 
 from discorl.errors import DiscorlError
-from discorl.reports.write import write_report
 from discorl.settings import Range, check_fields
 
 
@@ -38,6 +37,8 @@ class ReportCommand:
         """Write, and say where and what is missing."""
         if not self.folders:
             raise DiscorlError("report: name one or more run folders")
+        from discorl.reports.write import write_report  # Here, so that --help is quick.
+
         runs = write_report(self.folders, self.out)
         count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
         _say(f"report on {count} written to {self.out}")
@@ -66,7 +67,7 @@ class ServeCommand:
 
     def run(self) -> int:
         """Serve until Ctrl-C."""
-        from discorl.reports.server import make_server
+        from discorl.reports.server import make_server  # Here, so that --help is quick.
 
         with make_server(self.folder, self.port) as server:
             try:

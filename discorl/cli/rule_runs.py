@@ -9,10 +9,9 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from discorl.api import unused_folder
 from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.errors import DiscorlError
-from discorl.runs.folder import read_settings_file
+from discorl.runs.folder import read_settings_file, unused_folder
 
 
 def parse_rule_run(
@@ -42,7 +41,7 @@ def check_resumed(command: Any, defaults: Any) -> None:
     """Raise DiscorlError if a run is to be resumed with other settings, or in another folder."""
     if command.resume is None:
         return
-    refuse_changes(command.config, defaults, allowed="meta_steps")
+    refuse_changes(command.config, defaults, "meta_steps", "threads")
     if command.out is not None:
         raise DiscorlError("--resume stays in the run's own folder: drop --out")
 

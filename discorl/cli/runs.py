@@ -5,39 +5,48 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import tyro
 from rich.console import Console
 
 from discorl.cli.commands import parse_arguments
-from discorl.comparison.pictures import plot_learning
-from discorl.comparison.run import read_summary
-from discorl.discovery.plots import plot_discovery
-from discorl.distillation.plots import plot_distillation
+from discorl.engines import EngineName
 from discorl.errors import DiscorlError
-from discorl.life.playing import Evaluation
-from discorl.runs.display import counting
 from discorl.runs.folder import KINDS, run_kind
 from discorl.runs.plots import EPISODE_RETURN, Axis, plot_curves, read_curve
-from discorl.runtime import tune_process
-from discorl.settings import Count, Seed, check_fields
-from discorl.training.handle import Run
+from discorl.settings import Count, Seed, check_fields, flag, typed
+
+if TYPE_CHECKING:
+    from discorl.life.playing import Evaluation
+    from discorl.training.handle import Run
 
 
 @dataclass(frozen=True)
 class ResumeCommand:
-    """Resume a run of any kind: training, discovery, distillation or comparison."""
+    """Resume a run of any kind: training, discovery, distillation, comparison or search."""
 
     folder: tyro.conf.Positional[Path]
     """Run folder."""
     steps: Count | None = None
-    """A new number of steps (meta-steps of a discovery or distillation, seeds of a
-    comparison)."""
+    """A new number of steps (meta-steps of a discovery or distillation, seeds of a comparison,
+    trials of a search)."""
+    threads: Count | None = None
+    """Another number of threads; by default the run's own setting."""
+    jobs: Count | None = None
+    """Of a comparison: runs at once."""
+    engine: EngineName | None = None
+    """Of a comparison: where the runs work."""
+    engine_options: tuple[str, ...] = ()
+    """Of a comparison: settings of the engine."""
     json: bool = False
     """Print the result as JSON on standard output, everything else on standard error."""
 
-    examples: ClassVar = ("discorl resume runs/a", "discorl resume runs/a --steps 5000")
+    examples: ClassVar = (
+        "discorl resume runs/a",
+        "discorl resume runs/a --steps 5000",
+        "discorl resume runs/cmp --engine ray",
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -47,8 +56,17 @@ class ResumeCommand:
         kind = run_kind(self.folder)
         args = ["--resume", str(self.folder), *(["--json"] if self.json else [])]
         if self.steps is not None:
-            names = {"train": "--steps", "compare": "--seeds"}
+            names = {"train": "--steps", "compare": "--seeds", "tune": "--trials"}
             args += [names.get(kind, "--meta-steps"), str(self.steps)]
+        for name in ("jobs", "engine", "engine_options"):
+            value = getattr(self, name)
+            if value and kind != "compare":
+                raise DiscorlError(f"{flag(name)} is for comparisons; this is {KINDS[kind]}")
+            args += typed(name, value) if value else []
+        if self.threads is not None:
+            if kind in ("compare", "tune"):
+                raise DiscorlError(f"--threads: runs of {KINDS[kind]} have one thread; drop it")
+            args += ["--threads", str(self.threads)]
         return int(parse_arguments(kind, args).run())
 
 
@@ -66,6 +84,8 @@ class EvaluateCommand:
     """Fixes the episodes; by default as in the run's own evaluations."""
     device: str | None = None
     """Where to compute; by default where the run did."""
+    threads: Count | None = None
+    """Threads that compute on the CPU; by default one for small networks."""
     max_steps: Count | None = None
     """Steps after which an episode is cut off; by default as in the run's own evaluations."""
     json: bool = False
@@ -81,10 +101,16 @@ class EvaluateCommand:
 
     def run(self) -> int:
         """Evaluate and print."""
-        tune_process()
+        # Here, so that --help does not wait for PyTorch.
+        from discorl.runtime import computing_on, tune_process
+        from discorl.training.handle import Run
+
+        tune_process(threads_by_size=True)
         run = Run(self.folder)
         agent = run.load_agent(self.checkpoint, self.device)
-        results = {name: asdict(self._evaluate(run, name)) for name in ("greedy", "sampled")}
+        work = self.episodes * sum(p.numel() for p in agent.params.values())
+        with computing_on(self.threads, work):
+            results = {name: asdict(self._evaluate(run, name)) for name in ("greedy", "sampled")}
         if self.json:
             print(json.dumps({"step": agent.info["steps"], **results}))
             return 0
@@ -100,6 +126,8 @@ class EvaluateCommand:
         return 0
 
     def _evaluate(self, run: Run, name: str) -> Evaluation:
+        from discorl.runs.display import counting
+
         with counting(f"evaluating, {name}", Console(stderr=True)) as watch:
             return run.evaluate(
                 self.episodes,
@@ -117,7 +145,7 @@ class PlotCommand:
     """Draw learning curves of one or more runs; seeds of one experiment become a band.
 
     Discoveries and distillations are drawn with their fresh agents, comparisons environment by
-    environment.
+    environment, searches setting by setting.
     """
 
     folders: tyro.conf.Positional[tuple[Path, ...]]
@@ -146,11 +174,18 @@ class PlotCommand:
         if kinds == {"compare"}:
             self._refuse_choices("a comparison", metric=True)
             self._plot_comparison()
+        elif kinds == {"tune"}:
+            self._refuse_choices("a search", metric=True)
+            self._plot_search()
         elif kinds == {"discover"} and self.metric == EPISODE_RETURN:
             self._refuse_choices("a discovery's fresh agents", metric=False)
+            from discorl.discovery.plots import plot_discovery
+
             plot_discovery(list(self.folders), self.out)
         elif kinds == {"distil"} and self.metric == EPISODE_RETURN:
             self._refuse_choices("a distillation", metric=False)
+            from discorl.distillation.plots import plot_distillation
+
             plot_distillation(list(self.folders), self.out)
         else:
             curves = [read_curve(folder, self.metric) for folder in self.folders]
@@ -166,23 +201,24 @@ class PlotCommand:
         if given:
             raise DiscorlError(f"plot: {what} has its own axes: drop {' and '.join(given)}")
 
+    def _plot_search(self) -> None:
+        if len(self.folders) > 1:
+            raise DiscorlError("plot: searches are drawn one at a time")
+        from discorl.tuning.config import require_optuna
+
+        require_optuna()
+        from discorl.tuning.pictures import plot_study
+        from discorl.tuning.run import read_tuning
+
+        tuning = read_tuning(self.folders[0])
+        if not tuning.trials:
+            raise DiscorlError(f"plot: no trial of {self.folders[0]} has come to its end yet")
+        plot_study(tuning.trials, self.out)
+
     def _plot_comparison(self) -> None:
         if len(self.folders) > 1:
             raise DiscorlError("plot: comparisons are drawn one at a time")
+        from discorl.comparison.pictures import plot_learning
+        from discorl.comparison.run import read_summary
+
         plot_learning(read_summary(self.folders[0]), self.out)
-
-
-@dataclass(frozen=True)
-class VersionCommand:
-    """Print the versions of discorl and of PyTorch."""
-
-    examples: ClassVar = ("discorl version",)
-
-    def run(self) -> int:
-        """Print."""
-        import torch
-
-        import discorl
-
-        print(f"discorl {discorl.__version__}, torch {torch.__version__}")
-        return 0

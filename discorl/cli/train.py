@@ -13,19 +13,23 @@ from typing import Annotated, Any, ClassVar
 import tyro
 from rich.console import Console
 
-from discorl.api import run_name, unused_folder
 from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.errors import DiscorlError
 from discorl.life.life import PHASES
 from discorl.runs.display import watch
-from discorl.runs.folder import CURVE_FILE, read_settings_file
+from discorl.runs.folder import (
+    CURVE_FILE,
+    left_by_failed,
+    read_settings_file,
+    unused_folder,
+)
 from discorl.runs.session import Observer
 from discorl.runtime import tune_process
 from discorl.settings import Count, change, check_fields, flag, flat_settings
 from discorl.training.config import TrainConfig
 from discorl.training.handle import SHOWN
 from discorl.training.presets import AUTO, PresetName, make_config
-from discorl.training.run import read_config, resume_run, start_run
+from discorl.training.run import read_config, resume_run, run_name, start_run
 from discorl.training.together import start_runs
 
 
@@ -49,7 +53,8 @@ class TrainCommand:
     out: Path | None = None
     """Run folder; by default a new one under runs/."""
     resume: Path | None = None
-    """Resume the run in this folder. Of the other flags, only --steps may be given."""
+    """Resume the run in this folder. Of the other flags, only --steps and --threads may be
+    given."""
     preset: PresetName = "default"
     """Where the other flags' defaults come from: us, the published notebook, or the paper's table
     for large machines."""
@@ -73,7 +78,7 @@ class TrainCommand:
         "discorl train CartPole-v1 --rule actor_critic:entropy_cost=0.01 --env-steps 1e5",
         "discorl train minatar/breakout --rule disco103 --seeds 3 --out runs/breakout",
         "discorl train --resume runs/breakout/seed_0 --steps 4000",
-        "torchrun --nproc-per-node 2 -m discorl.cli train catch --num-envs 8 --out runs/two",
+        "discorl launch --processes 2 train catch --num-envs 8 --out runs/two",
     )
 
     def __post_init__(self) -> None:
@@ -114,7 +119,7 @@ class TrainCommand:
     def _parse_resume(cls, args: list[str], own: TrainConfig) -> TrainCommand:
         """A resumed run keeps its own configuration: say so rather than ignore a flag."""
         command = cls._parse_over(args, own)
-        refuse_changes(command.config, own, allowed="steps")
+        refuse_changes(command.config, own, "steps", "threads")
         default = cls()
         names = ("out", "preset", "config_file", "env_steps", "seeds", "stacked")
         changed = [flag(n) for n in names if getattr(command, n) != getattr(default, n)]
@@ -126,7 +131,7 @@ class TrainCommand:
 
     def run(self) -> int:
         """Train, show progress, and say how it ended."""
-        tune_process()
+        tune_process(threads_by_size=True)
         console = Console(stderr=self.json)
         if self.stacked:
             return self._run_stacked(console)
@@ -171,8 +176,11 @@ class TrainCommand:
 
     def _work(self, config: TrainConfig, observer: Observer) -> dict[str, Any]:
         if self.resume is not None:
-            return resume_run(self.resume, config.steps, observer)
-        return start_run(config, self._folder(config), observer)
+            return resume_run(self.resume, config.steps, observer, threads=config.run.threads)
+        folder = self._folder(config)
+        if left_by_failed(folder):
+            return resume_run(folder, config.steps, observer, threads=config.run.threads)
+        return start_run(config, folder, observer)
 
     def _say_what_is_left(self, console: Console, seed: int) -> None:
         """After a stop: which seeds were not begun, and how to train them."""

@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import tyro
 from rich.console import Console
@@ -14,8 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from discorl.errors import DiscorlError
-from discorl.verify import Check, FileReport, Report, verify_files
-from discorl.verify.report import first_note
+
+if TYPE_CHECKING:
+    from discorl.verify import Check, FileReport, Report
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class VerifyCommand:
         """Verify, print, and return the exit code."""
         if not self.files:
             raise DiscorlError("no files given: name at least one golden .npz file")
+        from discorl.verify import verify_files  # Here, so that --help does not wait for PyTorch.
+
         report = verify_files(self.files, self.weights)
         if self.json:
             print(json.dumps(report.as_json(), indent=2))
@@ -86,6 +89,8 @@ def _cell(check: Check, tolerance: float) -> str:
 
 def _print_remarks(console: Console, file: FileReport) -> None:
     """What the table has no room for: notes on single quantities, and which ones failed."""
+    from discorl.verify.report import first_note
+
     for row in file.rows():
         checks = list(row.values())
         if note := first_note(checks):

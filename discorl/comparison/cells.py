@@ -80,6 +80,12 @@ def write_cell(folder: Path, cell: Cell, result: CellResult) -> None:
     write_json(_path(folder, cell), asdict(result))
 
 
+def keep_cell(folder: Path, cell: Cell, result: CellResult) -> None:
+    """Save a result unless whoever ran the cell did: its disk may be another."""
+    if not _path(folder, cell).exists():
+        write_cell(folder, cell, result)
+
+
 def read_cell(folder: Path, cell: Cell) -> CellResult | None:
     """The result of a cell that ran with exactly these settings, or None.
 

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from discorl.comparison.summary import Group, Summary
-from discorl.runs.plots import COLOURS, pyplot, save_figure
+from discorl.runs.plots import COLOURS, pyplot, save_figure, wrapped
 
 _COLUMNS = 3
+_NAME = 32
+"""Letters of a rule's name in a line beside its bar."""
 
 
 def plot_learning(summary: Summary, path: Path) -> None:
@@ -21,10 +23,11 @@ def plot_learning(summary: Summary, path: Path) -> None:
     envs = summary.config.envs
     columns = min(len(envs), _COLUMNS)
     rows = math.ceil(len(envs) / columns)
+    names = [wrapped(rule) for rule in summary.config.rules]
     figure, grid = plt.subplots(
         rows,
         columns,
-        figsize=(max(3.2 * columns, 5), 2.6 * rows + 0.2 * len(summary.config.rules) + 0.4),
+        figsize=(max(3.2 * columns, 5), 2.6 * rows + 0.2 * _lines(names) + 0.4),
         layout="constrained",
         squeeze=False,
     )
@@ -34,7 +37,7 @@ def plot_learning(summary: Summary, path: Path) -> None:
         axes.set_visible(False)
     lines = [plt.Line2D([], [], color=_colour(i)) for i in range(len(summary.config.rules))]
     lines.append(plt.Line2D([], [], color="grey", linestyle=":"))
-    labels = [*summary.config.rules, "scores of 0 (random play) and 1"]
+    labels = [*names, "scores of 0 (random play) and 1"]
     figure.legend(lines, labels, loc="outside lower center", frameon=False, fontsize="small")
     save_figure(figure, path)
 
@@ -43,13 +46,15 @@ def plot_scores(summary: Summary, path: Path) -> None:
     """A bar for each rule: its interquartile mean, and the interval around it."""
     plt = pyplot()
     rules = summary.config.rules
-    figure, axes = plt.subplots(figsize=(7, 0.5 * len(rules) + 1.2), layout="constrained")
+    names = [wrapped(rule, _NAME) for rule in rules]
+    height = 0.3 * len(rules) + 0.2 * _lines(names) + 1.2
+    figure, axes = plt.subplots(figsize=(7, height), layout="constrained")
     for index, rule in enumerate(rules):
         estimate = summary.estimates[rule]
         if estimate is not None:
             spread = [[estimate.value - estimate.low], [estimate.high - estimate.value]]
             axes.barh(index, estimate.value, xerr=spread, color=_colour(index), capsize=4)
-    axes.set_yticks(range(len(rules)), rules)
+    axes.set_yticks(range(len(rules)), names)
     axes.invert_yaxis()
     envs = summary.config.envs
     axes.set_title(
@@ -69,7 +74,7 @@ def _plot_panel(axes: Any, summary: Summary, env: str) -> None:
         group = summary.groups[rule, env]
         if group.runs:
             _plot_group(axes, group, _colour(index))
-    axes.set_title(env, fontsize="small")
+    axes.set_title(wrapped(env, _NAME), fontsize="small")
     axes.set_xlabel("environment steps")
     axes.set_ylabel("episode return")
     axes.grid(alpha=0.3)
@@ -83,6 +88,10 @@ def _plot_group(axes: Any, group: Group, colour: str) -> None:
     grid = curves[0][0][curves[0][0] >= start]
     axes.plot(grid, values.mean(axis=0), color=colour, alpha=0.8)
     axes.fill_between(grid, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.2)
+
+
+def _lines(names: list[str]) -> int:
+    return sum(name.count("\n") + 1 for name in names)
 
 
 def _colour(index: int) -> str:

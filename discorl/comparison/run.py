@@ -1,4 +1,4 @@
-"""A comparison on disk: its cells in worker processes, and their results.
+"""A comparison on disk: its cells on an engine, and their results.
 
 `runs/NAME/` holds `config.json`, `rules/` (copies of the discovered ones), `environments.json`
 (what scores 0 and 1 are), `cells/` (a file for each finished run), and at the end `results.json`,
@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -23,17 +22,17 @@ from discorl.comparison.anchors import Anchors, measure_anchors
 from discorl.comparison.cells import (
     Cell,
     CellResult,
+    keep_cell,
     read_cell,
-    write_cell,
 )
 from discorl.comparison.config import CompareConfig
 from discorl.comparison.peers import PeerConfig
 from discorl.comparison.pictures import plot_learning, plot_scores
 from discorl.comparison.report import write_markdown
-from discorl.comparison.runners import run_cell
+from discorl.comparison.runners import finish_cell
 from discorl.comparison.stable_baselines import check_peer
 from discorl.comparison.summary import Summary, summarise
-from discorl.comparison.workers import Failure, run_in_workers
+from discorl.engines import Engine, Failure, make_engine, run_calls
 from discorl.envs.registry import make_environment
 from discorl.errors import DiscorlError
 from discorl.files import read_json, write_json
@@ -94,12 +93,18 @@ def start_comparison(
     folder: Path,
     jobs: int | None = None,
     observer: ComparisonObserver | None = None,
+    engine: str = "local",
+    engine_options: Mapping[str, str] | None = None,
 ) -> Summary:
     """Compare in a new folder, or resume in one that holds this very comparison.
 
     Args:
-      jobs: how many processes work at once; by default one for each core.
+      jobs: how many runs work at once; by default one for each core, or as many as a cluster has
+        room for.
+      engine: where they run: local, ray or slurm.
+      engine_options: the engine's own settings, as texts: docs/scaling.md.
     """
+    made = make_engine(engine, jobs, engine_options or {}, folder.resolve())
     known = (folder / CONFIG_FILE).exists()
     if known:
         _refuse_other_settings(config, folder)
@@ -107,7 +112,7 @@ def start_comparison(
     _check(config, rules)
     if known:
         _refuse_other_rules(rules, folder)
-    return _compare(config, rules, folder, jobs, observer)
+    return _compare(config, rules, folder, made, observer)
 
 
 def resume_comparison(
@@ -115,18 +120,21 @@ def resume_comparison(
     seeds: int | None = None,
     jobs: int | None = None,
     observer: ComparisonObserver | None = None,
+    engine: str = "local",
+    engine_options: Mapping[str, str] | None = None,
 ) -> Summary:
-    """Resume a comparison: run the cells that are missing.
+    """Resume a comparison, on any engine: run the cells that are missing.
 
     Args:
       seeds: a new number of seeds, for narrower intervals than first planned.
     """
+    made = make_engine(engine, jobs, engine_options or {}, folder.resolve())
     config = read_comparison_config(folder)
     config = replace(config, seeds=seeds or config.seeds)
     names = _rule_names(config)
     rules = {name: load_rule(_source(folder, names, name)) for name in names}
     _check(config, rules)
-    return _compare(config, rules, folder, jobs, observer)
+    return _compare(config, rules, folder, made, observer)
 
 
 def read_comparison_config(folder: Path) -> CompareConfig:
@@ -140,30 +148,27 @@ def read_summary(folder: Path) -> Summary:
     config = read_comparison_config(folder)
     cells = _cells(config, folder)
     results = [r for cell in cells if (r := read_cell(folder / CELLS, cell)) is not None]
-    return summarise(config, _anchors(config, folder, jobs=1), results)
+    return summarise(config, _anchors(config, folder), results)
 
 
 def _compare(
     config: CompareConfig,
     rules: Mapping[str, UpdateRule],
     folder: Path,
-    jobs: int | None,
+    engine: Engine,
     observer: ComparisonObserver | None,
 ) -> Summary:
-    jobs = _cores() if jobs is None else jobs
-    if jobs < 1:
-        raise DiscorlError("--jobs: expected at least 1")
     known = (folder / CONFIG_FILE).exists()
     with writing_to(folder) if known else new_folder(folder):
         if observer and not known:
             count = f"{len(config.envs)} environment{'s' if len(config.envs) > 1 else ''}"
             observer.preparing(f"measuring random play in {count}")
-        anchors = _anchors(config, folder, jobs)
+        anchors = _anchors(config, folder)
         if not known:
             _write_beginnings(anchors, rules, folder)
         # Last, because it says that all else is there.
         write_json(folder / CONFIG_FILE, config.to_json())
-        outcome = _run_cells(_cells(config, folder), folder, jobs, observer)
+        outcome = _run_cells(_cells(config, folder.resolve()), folder, engine, observer)
         summary = summarise(config, anchors, outcome.results, outcome.failed)
         _write_reports(summary, folder)
         return summary
@@ -176,26 +181,27 @@ class _Outcome:
 
 
 def _run_cells(
-    cells: Sequence[Cell], folder: Path, jobs: int, observer: ComparisonObserver | None
+    cells: Sequence[Cell], folder: Path, engine: Engine, observer: ComparisonObserver | None
 ) -> _Outcome:
-    """Run what is missing; save each result as it arrives."""
+    """Run what is missing; whoever runs a cell saves its result."""
     stored = [(cell, read_cell(folder / CELLS, cell)) for cell in cells]
     results = [result for _, result in stored if result is not None]
     missing = [cell for cell, result in stored if result is None]
     failed = []
     if observer:
         count = f"{len(cells)} run{'s' if len(cells) > 1 else ''}"
-        observer.start(f"{count}, {jobs} at once -> {folder}", len(cells), len(results))
+        observer.start(f"{count}, {engine.title} -> {folder}", len(cells), len(results))
     tick = observer.waiting if observer else None
+    finish = partial(finish_cell, folder.resolve() / CELLS)
     with (
         stop_signals() as stop,
-        closing(run_in_workers(run_cell, missing, jobs, stop, tick)) as work,
+        closing(run_calls(engine, finish, missing, stop, tick)) as work,
     ):
         for cell, outcome in work:
             if isinstance(outcome, Failure):
                 failed.append((cell, outcome))
             else:
-                write_cell(folder / CELLS, cell, outcome)
+                keep_cell(folder / CELLS, cell, outcome)
                 results.append(outcome)
             if observer:
                 observer.finished(cell, outcome)
@@ -231,11 +237,11 @@ def _check(config: CompareConfig, rules: Mapping[str, UpdateRule]) -> None:
                 Trainer(run, rules[run.rule]).close()
 
 
-def _anchors(config: CompareConfig, folder: Path, jobs: int) -> dict[str, Anchors]:
+def _anchors(config: CompareConfig, folder: Path) -> dict[str, Anchors]:
     """What scores 0 and 1 are, as measured when the comparison began."""
     if (folder / CONFIG_FILE).exists():
         return read_anchors(config, folder)
-    anchors = _measure_anchors(config, jobs)
+    anchors = _measure_anchors(config, folder)
     for env, anchor in anchors.items():
         if _nothing_to_learn(anchor):
             raise DiscorlError(f"--envs {env}: random play is perfect play, nothing to compare")
@@ -264,11 +270,12 @@ def _nothing_to_learn(anchors: Anchors) -> bool:
     return random is not None and optimal is not None and optimal <= random
 
 
-def _measure_anchors(config: CompareConfig, jobs: int) -> dict[str, Anchors]:
+def _measure_anchors(config: CompareConfig, folder: Path) -> dict[str, Anchors]:
     """Random play in processes of its own: an environment that fails there fails its own runs,
-    and no others."""
+    and no others. It takes seconds, so it needs no cluster."""
     measure = partial(measure_anchors, config=config.environment)
-    with stop_signals() as stop, closing(run_in_workers(measure, config.envs, jobs, stop)) as work:
+    engine = make_engine("local", None, {"retries": "0"}, folder)
+    with stop_signals() as stop, closing(run_calls(engine, measure, config.envs, stop)) as work:
         measured = dict(work)
     if stop:
         raise KeyboardInterrupt
@@ -338,10 +345,3 @@ def _write_reports(summary: Summary, folder: Path) -> None:
     write_markdown(summary, folder / TABLE_FILE)
     plot_learning(summary, folder / CURVES_FILE)
     plot_scores(summary, folder / SCORES_FILE)
-
-
-def _cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

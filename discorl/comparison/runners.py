@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 
 import torch
 
-from discorl.comparison.cells import CURVE_POINTS, Cell, CellResult
+from discorl.comparison.cells import CURVE_POINTS, Cell, CellResult, read_cell, write_cell
 from discorl.comparison.peers import PeerConfig
 from discorl.comparison.stable_baselines import run_peer
 from discorl.errors import DiscorlError
@@ -14,6 +15,18 @@ from discorl.library.catalogue import load_rule
 from discorl.runtime import tune_process
 from discorl.training.run import mean_metrics
 from discorl.training.trainer import Trainer
+
+
+def finish_cell(folder: Path, cell: Cell) -> CellResult:
+    """Run a cell and save its result in the folder, unless it is there already.
+
+    So a cell may be repeated anywhere, and outlives whoever asked for it.
+    """
+    result = read_cell(folder, cell)
+    if result is None:
+        result = run_cell(cell)
+        write_cell(folder, cell, result)
+    return result
 
 
 def run_cell(cell: Cell) -> CellResult:

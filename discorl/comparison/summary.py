@@ -11,7 +11,7 @@ import numpy as np
 from discorl.comparison.anchors import Anchors
 from discorl.comparison.cells import Cell, CellResult
 from discorl.comparison.config import CompareConfig
-from discorl.comparison.workers import Failure
+from discorl.engines import Failure
 from discorl.envs.scores import FieldScore, field_score
 from discorl.statistics import Estimate, interquartile_estimate, normalize
 

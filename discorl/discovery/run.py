@@ -25,13 +25,14 @@ from discorl.discovery.curriculum import Curriculum
 from discorl.discovery.discoverer import AGENT_METRICS, AgentReport, Discoverer, MetaStepReport
 from discorl.discovery.evaluation import RuleEvaluation, evaluate_agents
 from discorl.discovery.evolution import EVOLUTION_METRICS, Place
-from discorl.discovery.member import Member
+from discorl.discovery.member import Member, Resident
 from discorl.discovery.plots import (
     EVALUATIONS_FILE,
     RETURN,
     plot_discovery,
     read_evaluations,
 )
+from discorl.discovery.stack import is_one_computation
 from discorl.errors import DiscorlError
 from discorl.files import write_json
 from discorl.group import Group
@@ -62,6 +63,7 @@ from discorl.runs.session import (
     seen_enough,
     stop_signals,
 )
+from discorl.runtime import SMALL_WORK, computing_on
 from discorl.settings import change
 from discorl.statistics import mean_estimate
 
@@ -90,10 +92,11 @@ def resume_discovery(
     meta_steps: int | None = None,
     observer: Observer | None = None,
     callbacks: Sequence[Callback] = (),
+    threads: int | None = None,
 ) -> dict[str, Any]:
-    """Resume a run from its newest intact checkpoint, on any number of processes."""
+    """Resume a run from its newest intact checkpoint, on any number of processes and threads."""
     folder = Path(folder)
-    config = with_meta_steps(read_discovery_config(folder), folder, meta_steps)
+    config = with_meta_steps(read_discovery_config(folder), folder, meta_steps, threads)
 
     def make(checkpoint: Checkpoint | None, group: Group) -> Discoverer:
         rule = rule_of_run(folder, checkpoint, partial(initial_rule, config))
@@ -147,9 +150,13 @@ def resume_rule_run(
 AnyConfig = TypeVar("AnyConfig", bound=PopulationConfig)
 
 
-def with_meta_steps(config: AnyConfig, folder: Path, meta_steps: int | None) -> AnyConfig:
-    """The configuration of a run that is resumed, to another number of meta-steps if one is given;
-    DiscorlError if it cannot end there."""
+def with_meta_steps(
+    config: AnyConfig, folder: Path, meta_steps: int | None, threads: int | None = None
+) -> AnyConfig:
+    """The configuration of a run that is resumed, to another number of meta-steps or on another
+    number of threads if one is given; DiscorlError if it cannot end there."""
+    if threads is not None:
+        config = change(config, {"threads": threads})
     if meta_steps is None or meta_steps == config.meta_steps:
         return config
     if config.meta.meta_learning_rate_schedule != "constant":
@@ -238,12 +245,19 @@ class RuleRun:
         """Discover until the last meta-step, or until a callback has seen enough."""
         try:
             self.observer.start(self._title(), self.config.meta_steps, self._notes())
-            with stop_signals() as self.stop:
+            with computing_on(self.config.run.threads, self._work()), stop_signals() as self.stop:
                 self._loop(self.stop)
                 return self._finish()
         finally:
             if self.writer is not None:
                 self.writer.close()
+
+    def _work(self) -> int:
+        """Of the largest computation, where agents are stacked of all; of evolution's it is not
+        known, and never small."""
+        own = [m.life.work for m in self.discoverer.members if isinstance(m, Resident)]
+        together = sum if is_one_computation(self.config) else max
+        return together(own) if own else SMALL_WORK
 
     def _loop(self, stop: list[int]) -> None:
         config, run, discoverer = self.config, self.config.run, self.discoverer
@@ -252,7 +266,7 @@ class RuleRun:
             self._evaluate()  # A signal came in its place.
         self._before()
         reports: list[MetaStepReport] = []
-        started = time.perf_counter()
+        started = self._now()
         enough = False
         while discoverer.step < config.meta_steps and not enough:
             reports.append(discoverer.meta_step())
@@ -261,12 +275,11 @@ class RuleRun:
             last = step == config.meta_steps
             told_enough = False
             if step % run.log_every == 0 or last:
-                seconds = time.perf_counter() - started
-                told_enough = self._log(reports, seconds)
-                reports, started = [], time.perf_counter()
+                told_enough = self._log(reports, started)
+                reports, started = [], self._now()
             if self._evaluates(step) or last:
                 self._evaluate()
-                started = time.perf_counter()
+                started = self._now()
             signum, enough = self._agree_to_stop(stop, told_enough)
             if step % run.checkpoint_every == 0 or last or signum or enough:
                 self._save(discoverer.checkpoint())
@@ -298,13 +311,20 @@ class RuleRun:
         signum, ends = self.discoverer.group.largest(stop[0] if stop else 0, int(enough))
         return signum, ends > 0
 
-    def _log(self, reports: list[MetaStepReport], seconds: float) -> bool:
+    def _now(self) -> tuple[float, float]:
+        return time.perf_counter(), self.discoverer.group.seconds
+
+    def _log(self, reports: list[MetaStepReport], started: tuple[float, float]) -> bool:
         """Write a record and report it; returns whether a callback has seen enough."""
         if self.writer is None:
             return False
+        seconds, talked = (now - then for now, then in zip(self._now(), started, strict=True))
+        seconds = max(seconds, 1e-9)
         record = self._summarise(reports[-1])
         record["meta/skipped"] = self.discoverer.skipped
-        record["time/steps_per_second"] = len(reports) / max(seconds, 1e-9)
+        record["time/steps_per_second"] = len(reports) / seconds
+        if self.discoverer.group.size > 1:
+            record["time/communication_share"] = talked / seconds
         record = {name: value for name, value in record.items() if math.isfinite(value)}
         self.writer.write(self.discoverer.step, record)
         steps = self.config.meta_steps
@@ -424,6 +444,7 @@ class RuleRun:
             "init": self.config.init,
             "seed": self.config.seed,
             "processes": discoverer.group.size,
+            "threads": torch.get_num_threads(),
             "skipped": discoverer.skipped,
             "fresh_agents_return": last["score"],
             "best_fresh_agents_return": best["score"],

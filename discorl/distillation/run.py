@@ -72,10 +72,11 @@ def resume_distillation(
     meta_steps: int | None = None,
     observer: Observer | None = None,
     callbacks: Sequence[Callback] = (),
+    threads: int | None = None,
 ) -> dict[str, Any]:
-    """Resume a run from its newest intact checkpoint, on any number of processes."""
+    """Resume a run from its newest intact checkpoint, on any number of processes and threads."""
     folder = Path(folder)
-    config = with_meta_steps(read_distillation_config(folder), folder, meta_steps)
+    config = with_meta_steps(read_distillation_config(folder), folder, meta_steps, threads)
     kept = folder / TEACHER_FILE
     master = _read_copy(kept) if kept.exists() else find_teacher(config)
 

@@ -263,7 +263,7 @@ class GymnasiumEnvironment:
 
     def _checked(self, read: Callable[..., Observation], *args: Any) -> Observation:
         try:
-            return tree_map(lambda leaf: leaf.to(self._device), read(*args))
+            return tree_map(lambda leaf: send(leaf, self._device), read(*args))
         except DiscorlError as error:
             raise self._error(str(error)) from error
 
@@ -287,7 +287,7 @@ class GymnasiumEnvironment:
 
     def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
         """An array that nobody else keeps, as a tensor."""
-        return torch.from_numpy(array).to(self._device)
+        return send(torch.from_numpy(array), self._device)
 
     def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """What the vector environment answers; after a failure no workers are left behind."""
@@ -323,6 +323,16 @@ class GymnasiumEnvironment:
 
     def _error(self, problem: str) -> DiscorlError:
         return DiscorlError(f"environment '{self.name}': {problem} at step {self._steps}")
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """What an environment on the host shows, on the agent's device.
+
+    To a GPU, through memory that it can read by itself: nobody waits for the copy.
+    """
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _with_rows(

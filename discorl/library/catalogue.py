@@ -35,6 +35,9 @@ from discorl.settings import field_types, parse_values, split_spec
 DEFAULT_RULE = "sprout"
 """The rule if none is named; it ships with the package."""
 
+SHARED_RULE = "rule.safetensors"
+"""In a folder that `discorl pack` wrote, or a run's: the rule."""
+
 Source = Literal["github", "hub"]
 
 _ASSETS = Path(__file__).parent.parent / "assets"
@@ -85,6 +88,11 @@ RULES: dict[str, Callable[[], UpdateRule] | StoredRule] = {
         sha256="f1f502afca6f45781c8f1b29faa9fa19a9a910afeb36f2dabcab9e252cd42ee6",
         provenance={"origin": "discovered with discorl; docs/sprout.md says how"},
     ),
+    "sapling": StoredRule(
+        file_name="sapling.safetensors",
+        sha256="bd1392e7d4a308793d0c5e0378e57c9cdfd9b0cde4ebf81b06e2ea1bfd2af721",
+        provenance={"origin": "distilled from Disco103 with discorl; docs/sapling.md says how"},
+    ),
     "actor_critic": ActorCritic,
     "policy_gradient": PolicyGradient,
 }
@@ -106,7 +114,8 @@ class RuleStatus:
 
 
 def load_rule(name_or_path: str | Path) -> UpdateRule:
-    """A rule by name, or from a file that ends in `.npz` or `.safetensors`.
+    """A rule by name, or from a file that ends in `.npz` or `.safetensors`, or from a folder that
+    holds one such rule, as `discorl pack` writes it.
 
     A stored rule comes in float32 on the CPU, with its path and SHA-256 in `provenance`.
 
@@ -169,6 +178,8 @@ def _load(name: str) -> UpdateRule:
     if entry is not None:
         return _load_stored(name, entry) if isinstance(entry, StoredRule) else entry()
     path = Path(os.path.expanduser(name))
+    if os.path.isdir(path):
+        path = _in_folder(path)
     if path.suffix in SUFFIXES:
         data = read_bytes(path)
         return _with_origin(parse_rule(data, path), path, _sha256(data))
@@ -176,6 +187,17 @@ def _load(name: str) -> UpdateRule:
         check_suffix(path)
     hint = f"Or give a file that ends in {' or '.join(SUFFIXES)}."
     raise UnknownNameError("rule", name, RULES, hint)
+
+
+def _in_folder(folder: Path) -> Path:
+    """The one rule in a folder."""
+    found = sorted(path for path in folder.glob(f"*{SHARED_RULE}") if path.is_file())
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise RuleFileError(f"{folder}: expected a rule file, or a folder with {SHARED_RULE}")
+    names = " and ".join(path.name for path in found)
+    raise RuleFileError(f"{folder} holds {names}: name one of them")
 
 
 def is_discovered(name_or_path: str | Path) -> bool:

@@ -21,6 +21,7 @@ from discorl.settings import (
     NotNegative,
     Positive,
     Range,
+    Search,
     Share,
     check_fields,
 )
@@ -30,14 +31,14 @@ from discorl.settings import (
 class ReplayConfig:
     """What an update learns from; the defaults are the published ones."""
 
-    batch_size: Count | None = 64
+    batch_size: Annotated[Count | None, Search(choices=(16, 32, 64, 128))] = 64
     """Trajectories in an update; None takes the newest of every copy, plus replayed ones by
     their share."""
     replay_capacity: Natural = 1024
     """Trajectories kept for replay, first in, first out; nothing is kept if none are drawn."""
-    replay_fraction: Share = 1.0
+    replay_fraction: Annotated[Share, Search(0.0, 0.95)] = 1.0
     """Share of a batch drawn from replay; the rest is the newest rollout."""
-    replay_ratio: Count = 1
+    replay_ratio: Annotated[Count, Search(choices=(1, 2, 4, 8))] = 1
     """Updates after each rollout, each from its own batch."""
 
     def __post_init__(self) -> None:
@@ -60,9 +61,9 @@ class ReplayConfig:
 class ExperienceConfig(FlatView):
     """What an agent lives through and learns from; the defaults are the published ones."""
 
-    num_envs: Count = 2
+    num_envs: Annotated[Count, Search(choices=(4, 8, 16, 32, 64))] = 2
     """Copies of the environment that act at once."""
-    rollout_length: Annotated[int, Range(2)] = 29
+    rollout_length: Annotated[int, Range(2), Search(8, 64, log=True)] = 29
     """Steps each copy acts for between updates, all of them stored; they hold one transition
     fewer."""
     replay: ReplayConfig = field(default_factory=ReplayConfig)
@@ -141,7 +142,7 @@ class RewardConfig:
     """Learn from rewards times this."""
     shrink_rewards: bool = False
     """Learn from rewards divided by the running deviation of returns, where that is above one."""
-    normalize_rewards: NotNegative = 0.0
+    normalize_rewards: Annotated[NotNegative, Search(choices=(0.0, 1.0, 10.0))] = 0.0
     """Learn from rewards on the scale where returns have this deviation, so far; 0 leaves them
     as they are."""
 
@@ -162,17 +163,17 @@ class RewardConfig:
 class LearningConfig:
     """How far an update goes; the defaults are the published ones."""
 
-    learning_rate: Positive = 0.01
+    learning_rate: Annotated[Positive, Search(1e-4, 0.03, log=True)] = 0.01
     """The largest possible step of a parameter in one update."""
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Keep the learning rate, or let it fall over the run in a straight line or along a cosine."""
-    final_learning_rate: Share = 0.0
+    final_learning_rate: Annotated[Share, Search(0.0, 0.5)] = 0.0
     """What is left of the learning rate at the end of a schedule, as a fraction."""
     warmup_updates: Natural = 0
     """Updates over which the learning rate rises from zero."""
-    weight_decay: NotNegative = 0.0
+    weight_decay: Annotated[NotNegative, Search(1e-6, 1e-2, log=True)] = 0.0
     """Decoupled weight decay."""
-    max_step: Positive = 1.0
+    max_step: Annotated[Positive, Search(0.1, 2.0, log=True)] = 1.0
     """No element of Adam's step exceeds this, before the learning rate."""
     learn_first_steps: bool = False
     """Let an episode's first step count in the loss; in the published learner it does not."""

@@ -32,6 +32,8 @@ from discorl.rollout import Memory, Rollout
 from discorl.rules.base import Metrics, UpdateRule
 from discorl.tree import split_groups, unflatten
 
+_PLACES = 100
+"""Of an image, roughly, at which the weights of a convolution are used."""
 PHASES = ("environment", "acting", "replay", "learning")
 """What a life's time is spent on."""
 
@@ -101,6 +103,15 @@ class Life:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def work(self) -> int:
+        """How large an update is: its transitions times the parameters of agent and rule, those of
+        convolutions counted at every place."""
+        experience, rule = self.config.experience, self.mind.learner.rule
+        tensors = [*self.state.params.values(), *rule.params.values()]
+        numbers = sum(t.numel() * (_PLACES if t.dim() == 4 else 1) for t in tensors)
+        return numbers * sum(experience.shares) * (experience.rollout_length - 1)
 
     @property
     def state(self) -> LearnerState:

@@ -22,6 +22,7 @@ from discorl.reports.listing import REPORTS, list_page, parents
 from discorl.reports.page import PLOTLY_ADDRESS, check_plotly, plotly_script
 from discorl.reports.read import RunData, find_runs, read_run
 from discorl.reports.write import render_report
+from discorl.runs.folder import VIDEOS
 
 HOST = "127.0.0.1"
 _KEPT = 32
@@ -213,11 +214,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _files(folder: Path) -> list[Path]:
-    """What a report may read: the run's own files, and a comparison's cells and rules."""
-    found = []
-    for place in (folder, folder / CELLS, folder / RULES):
+    """What a report may read: the run's own files, its films, a comparison's cells and rules."""
+    found, inner = [], (CELLS, RULES, VIDEOS)
+    for place in (folder, *(folder / name for name in inner)):
         try:
-            found += [p for p in place.iterdir() if p.name in (CELLS, RULES) or not p.is_dir()]
+            found += [p for p in place.iterdir() if p.name in inner or not p.is_dir()]
         except OSError:
             continue
     return found

@@ -21,6 +21,7 @@ from discorl.reports.markup import (
 )
 from discorl.reports.read import RunData
 from discorl.reports.setup import Experiments, cards_section, reproduce_section, settings_section
+from discorl.runs.folder import VIDEOS
 from discorl.runs.plots import (
     AXES,
     EPISODE_RETURN,
@@ -246,11 +247,15 @@ def _grid(charts: Sequence[Html]) -> Html:
 
 
 def _films(runs: Sequence[RunData]) -> Html:
-    """The agents' own films, if their folders have any."""
+    """The agents' own films, if their folders have any; of those that were made at evaluations,
+    the newest."""
     shown = [
-        picture(path, f"{run.folder.name}/{path.name}")
+        picture(path, f"{run.folder.name}/{path.relative_to(run.folder)}")
         for run in runs
-        for path in sorted(run.folder.glob("*.gif"))
+        for path in [
+            *sorted(run.folder.glob("*.gif")),
+            *sorted((run.folder / VIDEOS).glob("*.gif"))[-1:],
+        ]
     ]
     return section(
         "The agent at play", [Html(f'<div class="films">{"".join(shown)}</div>')] * bool(shown)

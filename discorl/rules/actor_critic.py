@@ -11,7 +11,7 @@ from torch import Tensor
 from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
 from discorl.rollout import Transitions
 from discorl.rules.base import HandWritten, Metrics
-from discorl.settings import NotNegative, Positive, Range, Share, check_fields
+from discorl.settings import NotNegative, Positive, Range, Search, Share, check_fields
 from discorl.values import (
     MovingAverage,
     ValueReading,
@@ -65,15 +65,15 @@ class ActorCritic(HandWritten):
     """Shift and scale advantages by their moving averages."""
     normalize_td: bool = False
     """Scale TD errors too; only with a scalar value, as the target `v + td` must stay a value."""
-    discount: Share = 0.997
+    discount: Annotated[Share, Search(0.95, 0.999)] = 0.997
     """What a reward is worth if it comes one step later."""
-    vtrace_lambda: Share = 0.95
+    vtrace_lambda: Annotated[Share, Search(0.8, 1.0)] = 0.95
     """V-trace's trace decay: 0 looks one step ahead, 1 as far as the rollout goes."""
     pg_cost: NotNegative = 1.0
     """Weight of the policy gradient."""
-    value_cost: NotNegative = 0.5
+    value_cost: Annotated[NotNegative, Search(0.1, 1.0, log=True)] = 0.5
     """Weight of the value loss."""
-    entropy_cost: NotNegative = 0.2
+    entropy_cost: Annotated[NotNegative, Search(1e-3, 0.3, log=True)] = 0.2
     """Weight of the entropy bonus; of a newborn agent's, if it falls."""
     final_entropy_cost: NotNegative = 0.0
     """Where it ends, if it falls."""

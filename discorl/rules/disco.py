@@ -22,7 +22,7 @@ from discorl.rules.meta_network import (
     apply_meta_network,
     initial_params,
 )
-from discorl.settings import NotNegative, Positive, Range, Share, check_fields
+from discorl.settings import NotNegative, Positive, Range, Search, Share, check_fields
 from discorl.values import (
     MovingAverage,
     RetraceReturns,
@@ -44,7 +44,7 @@ class DiscoConfig:
     """Bins of the agent's categorical action value q."""
     max_abs_value: Positive = 300.0
     """Range of those bins, on the squashed scale."""
-    discount: Share = 0.997
+    discount: Annotated[Share, Search(0.95, 0.999)] = 0.997
     """What a reward is worth if it comes one step later."""
     retrace_lambda: Share = 0.95
     """Retrace's trace decay."""

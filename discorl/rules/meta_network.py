@@ -17,7 +17,15 @@ import torch
 from torch import Tensor
 
 from discorl.group import SOLO, Group
-from discorl.layers import Params, affine, initial_linear, linear, lstm_cell
+from discorl.layers import (
+    Params,
+    affine,
+    fold_lstm,
+    folded_lstm_cell,
+    initial_linear,
+    linear,
+    lstm_cell,
+)
 from discorl.settings import Count, Range, check_fields
 from discorl.values.distributions import lookup
 from discorl.values.transforms import signed_log
@@ -201,10 +209,12 @@ def apply_meta_network(
     Args:
       group: the processes that each have a part of the batch: the memory is of all of it.
     """
-    y, meta_y = _embed_predictions(params, "y_net", inputs.y)
-    target_y, meta_target_y = _embed_predictions(params, "y_net", inputs.target_y)
-    z, meta_z = _embed_predictions(params, "z_net", inputs.z)
-    target_z, meta_target_z = _embed_predictions(params, "z_net", inputs.target_z)
+    (y, meta_y), (target_y, meta_target_y) = _embed_predictions(
+        params, "y_net", inputs.y, inputs.target_y
+    )
+    (z, meta_z), (target_z, meta_target_z) = _embed_predictions(
+        params, "z_net", inputs.z, inputs.target_z
+    )
     scalars = _step_scalars(inputs)
     action_scalars = _action_scalars(inputs)
 
@@ -233,16 +243,17 @@ def apply_meta_network(
     return outputs, _step_meta_rnn(params, meta_x, state, group)
 
 
-def _embed_predictions(params: Params, net: str, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Both nets' embeddings of [..., P] predictions, sharing the softmax and the first product."""
-    weights = torch.cat([params[f"{net}.0.w"], params[f"meta.{net}.0.w"]], dim=1)
+def _embed_predictions(params: Params, net: str, *logits: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Both nets' embeddings of each [..., P], sharing the softmax and the first product."""
+    weights = torch.cat([params[f"{net}.0.w"], params[f"meta.{net}.0.w"]], dim=1).t()
     biases = torch.cat([params[f"{net}.0.b"], params[f"meta.{net}.0.b"]])
-    probs = torch.softmax(logits, dim=-1)
-    hidden = torch.relu(affine(probs, weights.t(), biases))
-    own, meta = hidden.split(
-        [params[f"{net}.0.b"].shape[0], params[f"meta.{net}.0.b"].shape[0]], dim=-1
-    )
-    return linear(params, f"{net}.1", own), linear(params, f"meta.{net}.1", meta)
+    sizes = [params[f"{net}.0.b"].shape[0], params[f"meta.{net}.0.b"].shape[0]]
+    embeddings = []
+    for predictions in logits:
+        hidden = torch.relu(affine(torch.softmax(predictions, dim=-1), weights, biases))
+        own, meta = hidden.split(sizes, dim=-1)
+        embeddings.append((linear(params, f"{net}.1", own), linear(params, f"meta.{net}.1", meta)))
+    return embeddings
 
 
 def _mlp(params: Params, name: str, x: Tensor) -> Tensor:
@@ -320,8 +331,9 @@ def _backward_lstm(params: Params, x: Tensor, links: Tensor) -> Tensor:
     """[T, B, I] -> [T, B, H], last step first; what lies beyond an episode is forgotten."""
     _, batch, size = x.shape
     hidden_size = params["lstm.b"].shape[0] // 4
-    from_input, from_hidden = params["lstm.w"].split([size, hidden_size], dim=0)
-    projected = affine(x, from_input.t(), params["lstm.b"])
+    weights, biases = fold_lstm(params["lstm.w"], params["lstm.b"])
+    from_input, from_hidden = weights.split([size, hidden_size], dim=0)
+    projected = affine(x, from_input.t(), biases)
     hidden = x.new_zeros(batch, hidden_size)
     cell = x.new_zeros(batch, hidden_size)
     outputs = []
@@ -329,7 +341,7 @@ def _backward_lstm(params: Params, x: Tensor, links: Tensor) -> Tensor:
         reversed(projected.unbind()), reversed(links.unsqueeze(-1).unbind()), strict=True
     ):
         gates = torch.addmm(step, hidden * keep, from_hidden)
-        hidden, cell = lstm_cell(gates, cell * keep)
+        hidden, cell = folded_lstm_cell(gates, cell * keep)
         outputs.append(hidden)
     return torch.stack(outputs[::-1])
 

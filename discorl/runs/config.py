@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from discorl.errors import DiscorlError
-from discorl.processes import TIMEOUT, local_device
+from discorl.group import TIMEOUT
 from discorl.settings import Count, Natural, Positive, check_fields
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,9 @@ class RunConfig:
     device: str = "cpu"
     """Where everything is computed: cpu, cuda, cuda:1, ...; auto takes an accelerator if there is
     one."""
+    threads: Count | None = None
+    """Threads that compute on the CPU. By default commands take one if an update is small, else
+    what OMP_NUM_THREADS says or one for each core."""
     log_every: Count = 10
     """Steps between records of metrics."""
     eval_every: Natural = 0
@@ -37,6 +42,10 @@ class RunConfig:
     @property
     def torch_device(self) -> torch.device:
         """The device, if it can be used here; `auto` is the accelerator, if there is one."""
+        import torch
+
+        from discorl.processes import local_device
+
         if self.device == "auto":
             found = torch.accelerator.is_available()
             accelerator = torch.accelerator.current_accelerator() if found else None

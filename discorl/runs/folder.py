@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import socket
 import time
@@ -28,12 +29,13 @@ CHECKPOINTS = "checkpoints"
 VIDEOS = "videos"
 LOCK_FILE = ".lock"
 
-Kind = Literal["train", "discover", "distil", "compare"]
+Kind = Literal["train", "discover", "distil", "compare", "tune"]
 KINDS: dict[Kind, str] = {
     "train": "a training run",
     "discover": "a discovery",
     "distil": "a distillation",
     "compare": "a comparison",
+    "tune": "a search for settings",
 }
 """Command -> what the folder it makes is called."""
 _FITTING: dict[Kind, str] = {
@@ -43,6 +45,8 @@ _FITTING: dict[Kind, str] = {
     "distil": "use discorl resume or plot with it, or train with its rule: discorl train catch "
     "--rule {}/best_rule.safetensors",
     "compare": "use discorl resume or plot with it; its results are in {}/table.md",
+    "tune": "use discorl resume or plot with it, or train with what it found: discorl train "
+    "--config {}/preset.json",
 }
 """Command -> what can be done with the folder it makes."""
 _SHOWN = 5
@@ -84,6 +88,12 @@ def check_new(folder: Path) -> list[str]:
             f"{folder}`, or choose another --out"
         )
     return found
+
+
+def left_by_failed(folder: Path) -> bool:
+    """Whether a launcher restarted this process after a failure that left a run in the folder."""
+    restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return restarted and (folder / CONFIG_FILE).exists()
 
 
 def check_empty(folder: Path) -> None:
@@ -167,6 +177,8 @@ def kind_of(settings: dict[str, Any]) -> Kind:
     """Which command made the run with these settings."""
     if "meta_steps" in settings:
         return "distil" if "teacher" in settings else "discover"
+    if "trials" in settings:
+        return "tune"
     return "compare" if "rules" in settings else "train"
 
 
@@ -198,7 +210,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
         (folder / CONFIG_FILE).stat()
     except FileNotFoundError:
         missing = f"no {CONFIG_FILE} in it" if folder.exists() else "no such folder"
-        raise DiscorlError(f"{folder} holds no run: there is {missing}") from None
+        inner = sorted(path.parent for path in folder.glob(f"*/{CONFIG_FILE}"))
+        hint = f"; name one of the {len(inner)} in it, for instance {inner[0]}" if inner else ""
+        raise DiscorlError(f"{folder} holds no run: there is {missing}{hint}") from None
     except NotADirectoryError:
         raise DiscorlError(f"{folder} holds no run: it is a file, not a folder") from None
     except OSError as error:
@@ -212,3 +226,13 @@ def read_settings(folder: Path) -> dict[str, Any]:
 def file_name(text: str) -> str:
     """The text with nothing in it that a file's name should not hold, and not too long."""
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in text)[:100]
+
+
+def unused_folder(name: str) -> Path:
+    """The name of a folder under `runs/` that no other run has."""
+    from discorl.processes import group_size  # It brings PyTorch, which reading a folder need not.
+
+    if group_size() > 1:
+        raise DiscorlError("--out: name the run folder, so that all processes use the same")
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{file_name(name)}-{stamp}-{secrets.token_hex(2)}"

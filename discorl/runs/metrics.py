@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,21 @@ class MetricsWriter:
         self, folder: Path, start_step: int = 0, wandb: bool = False, config: Any = None
     ) -> None:
         """Drop records after `start_step`, left by a run that was cut off."""
-        from torch.utils.tensorboard import SummaryWriter
-
         self._path = folder / METRICS_FILE
         kept = [r for r in read_metrics(folder) if r["step"] <= start_step]
         text = "".join(json.dumps(record) + "\n" for record in kept)
         write_atomically(self._path, lambda p: p.write_text(text))
         self._file = self._path.open("a")
-        self._tensorboard = SummaryWriter(
-            str(folder / "tensorboard"), purge_step=start_step + 1 if start_step else None
-        )
+        self._events = folder / "tensorboard"
+        self._purge_step = start_step + 1 if start_step else None
         self._wandb = _start_wandb(folder, config) if wandb else None
+
+    @cached_property
+    def _tensorboard(self) -> Any:
+        """Opened at the first record, so that the first steps need not wait for TensorBoard."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(str(self._events), purge_step=self._purge_step)
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Append one record; it is in the file when this returns."""
@@ -54,7 +59,8 @@ class MetricsWriter:
         """Flush everything."""
         with explain_write_errors(self._path):
             self._file.close()
-            self._tensorboard.close()
+            if "_tensorboard" in vars(self):
+                self._tensorboard.close()
         if self._wandb is not None:
             self._wandb.finish()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -212,7 +213,18 @@ def _name(curve: Described, all_curves: Sequence[Described]) -> str:
     if differing:
         more = ", ..." if len(differing) > _DIFFERENCES else ""
         name += f" ({', '.join(differing[:_DIFFERENCES])}{more})"
-    return textwrap.fill(name, _WIDTH)
+    return wrapped(name)
+
+
+def wrapped(name: str, width: int = _WIDTH) -> str:
+    """A name that may be long, such as a rule with its settings, in lines that fit a figure: broken
+    between words and settings, and within those that are longer than a line."""
+    lines = [""]
+    for part in re.findall(r".+?(?:[ ,:/]|$)", name):
+        if lines[-1] and len((lines[-1] + part).rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(textwrap.fill(line.strip(), width) for line in lines)
 
 
 def _plot_group(

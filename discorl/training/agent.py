@@ -33,6 +33,7 @@ from discorl.observations import ArraySpec, ObservationSpec, batch_size, spec_en
 from discorl.outputs import HeadSpec
 from discorl.rollout import Memory, TimeStep
 from discorl.runs.display import counting_in_python
+from discorl.runs.folder import CONFIG_FILE
 from discorl.settings import Count, Seed, change, check_value
 from discorl.training.config import TrainConfig
 from discorl.tree import flatten, split_groups, tree_map, unflatten
@@ -43,6 +44,8 @@ AGENT_FILE = "agent.json"
 """The blueprint in a run folder; the parameters are in its checkpoints."""
 BEST_AGENT_FILE = "best_agent.safetensors"
 """In a run folder: the agent that did best in the run's evaluations, if there were any."""
+SHARED_AGENT = "agent.safetensors"
+"""In a folder that `discorl pack` wrote: the agent."""
 _FORMAT, _VERSION = "discorl-agent", "1"
 
 
@@ -327,6 +330,15 @@ def blueprint_of(life: Life) -> Blueprint:
         discretize_actions=life.config.environment.discretize_actions,
         own_network=life.own_network,
     )
+
+
+def agent_file(path: Path) -> Path | None:
+    """The file with an agent alone that a path means: itself, or the one in a folder that `discorl
+    pack` wrote; None if it is of a run."""
+    if path.is_file() or path.suffix == ".safetensors":
+        return path
+    shared = path / SHARED_AGENT
+    return shared if shared.is_file() and not (path / CONFIG_FILE).exists() else None
 
 
 def read_agent_info(path: Path) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from discorl.training.agent import (
     DAMAGE,
     Blueprint,
     TrainedAgent,
+    agent_file,
     agent_of,
     assemble_agent,
     read_agent,
@@ -235,12 +236,12 @@ def load_agent(path: str | Path, network: nn.Module | None = None) -> TrainedAge
 
     Args:
       path: a run folder, for its newest checkpoint; or one of its checkpoints; or a file that
-        `TrainedAgent.save` wrote.
+        `TrainedAgent.save` wrote; or a folder that `discorl pack` wrote.
       network: the module, if the agent's network is one of your own.
     """
     path = Path(path)
-    if path.is_file() or path.suffix == ".safetensors":
-        return read_agent(path, network)
+    if (file := agent_file(path)) is not None:
+        return read_agent(file, network)
     folder, checkpoint = _find_checkpoint(path)
     config = read_config(folder)
     if not (folder / AGENT_FILE).exists():  # A run of version 0.1.

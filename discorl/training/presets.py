@@ -73,12 +73,25 @@ _SPROUT: Settings = {
 }
 """How the agents lived that it was discovered with, and rewards on the scale that they had."""
 
+_SAPLING: Settings = {
+    **{name: _SPROUT[name] for name in ("torso", "activate_torso", "model_size", "head_hidden")},
+    **_DISCOVERED,
+    "layer_norm": True,
+    "num_envs": 16,
+    "rollout_length": 16,
+    "batch_size": None,
+    "replay_fraction": 0.5,
+    "normalize_rewards": 3.0,
+}
+"""A small agent, and returns somewhat larger than most games have them: the policy moves sooner."""
+
 _OF_GAMES: dict[tuple[PresetName, str], Settings] = {
     ("published", "discovered"): {},
     ("published", "actor_critic"): _PUBLISHED_ACTOR_CRITIC,
     ("default", "discovered"): _DISCOVERED,
     ("default", "actor_critic"): _ACTOR_CRITIC,
     ("default", "sprout"): _SPROUT,
+    ("default", "sapling"): _SAPLING,
 }
 """(preset, rule) -> what differs from `TrainConfig`; `discovered` stands for all such rules that
 have no entry of their own, `actor_critic` for all others."""
@@ -165,6 +178,7 @@ _ACTOR_CRITIC_PIXELS: Settings = {
 _RULE_SETTINGS: dict[str, Settings] = {
     "actor_critic": {"entropy_cost": 0.01, "discount": 0.99},
     "disco103": {"discount": 0.99},
+    "sapling": {"discount": 0.99},
 }
 """Rule -> settings of the rule itself, in external environments. The published entropy cost of 0.2
 lets no policy settle beside advantages of about one; and values with a shorter horizon are known
@@ -217,6 +231,7 @@ KIND_PRESETS = (
         "small images, such as MinAtar's five games",
         {
             "discovered": _FED_BOARDS,
+            "sapling": {**_FED_BOARDS, "layer_norm": False, "normalize_rewards": 0.0},
             "actor_critic": {**_ACTOR_CRITIC_FED, "torso": (128,), "steps": 1954},
             "sprout": {**_SMALL_NETWORK, "torso": (128,), "num_envs": 8, "steps": 1600},
         },

@@ -26,6 +26,7 @@ from discorl.errors import DiscorlError
 from discorl.files import write_json
 from discorl.group import SOLO, Group
 from discorl.library.catalogue import load_rule, parameter_count, save_rule
+from discorl.library.formats import SUFFIXES
 from discorl.life.episodes import EpisodeLog
 from discorl.life.life import PHASES
 from discorl.life.playing import Evaluation, EvaluationStopped
@@ -57,6 +58,7 @@ from discorl.runs.session import (
     seen_enough,
     stop_signals,
 )
+from discorl.runtime import computing_on
 from discorl.settings import change
 from discorl.training.agent import (
     AGENT_FILE,
@@ -133,12 +135,14 @@ def resume_run(
     observer: Observer | None = None,
     callbacks: Sequence[Callback] = (),
     given: Given | None = None,
+    threads: int | None = None,
 ) -> dict[str, Any]:
     """Resume a run from its newest intact checkpoint, or from its start if it has none; on any
     number of processes, exactly if it is the number that made the checkpoint.
 
     Args:
       steps: a new number of steps, to train longer than first planned.
+      threads: another number of them; by default the run's own setting.
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -146,7 +150,8 @@ def resume_run(
         join_group(config.run.torch_device, config.run.process_timeout) as group,
         writing_to(folder) if group.leads else nullcontext(),
     ):
-        changed = config if steps is None else change(config, {"steps": steps})
+        wanted = {"steps": steps, "threads": threads}
+        changed = change(config, {name: n for name, n in wanted.items() if n is not None})
         with closing(load_trainer(folder, changed, given, group=group)) as trainer:
             group.wait()  # All have read what is now written.
             if changed != config:
@@ -194,6 +199,13 @@ def read_config(folder: Path) -> TrainConfig:
     return TrainConfig.from_json(read_settings(folder))
 
 
+def run_name(config: TrainConfig) -> str:
+    """What a training run's folder is called by default."""
+    rule = config.rule
+    rule = Path(rule).stem if rule.endswith(SUFFIXES) else rule
+    return f"{config.env}-{rule}-s{config.seed}"
+
+
 def _run_rule(folder: Path, config: TrainConfig) -> UpdateRule:
     """The rule as it was when the run began, if it was copied into the folder."""
     path = folder / RULE_FILE
@@ -229,7 +241,8 @@ class TrainingRun:
         try:
             title = f"{config.rule} on {config.env}, seed {config.seed} -> {self.folder}"
             self.observer.start(title, config.steps, run_notes(self.trainer))
-            with stop_signals() as self.stop:
+            work = self.trainer.life.work
+            with computing_on(config.run.threads, work), stop_signals() as self.stop:
                 self._loop()
                 return self.finish()
         finally:
@@ -381,18 +394,22 @@ class TrainingRun:
             save_checkpoint(self.folder / CHECKPOINTS, checkpoint, keep)
         self.group.wait()
 
-    def _now(self) -> tuple[float, int, int]:
-        return time.perf_counter(), self.trainer.step, self.trainer.env_steps
+    def _now(self) -> tuple[float, int, int, float]:
+        trainer = self.trainer
+        return time.perf_counter(), trainer.step, trainer.env_steps, self.group.seconds
 
     def _speed(self) -> dict[str, float]:
         """The speed since the last record."""
-        then, step, env_steps = self._mark
-        self._mark = self._now()
-        seconds = max(self._mark[0] - then, 1e-9)
+        before, self._mark = self._mark, self._now()
+        seconds, steps, env_steps, talked = (
+            now - then for now, then in zip(self._mark, before, strict=True)
+        )
+        seconds = max(seconds, 1e-9)
         return {
-            "time/steps_per_second": (self._mark[1] - step) / seconds,
-            "time/env_steps_per_second": (self._mark[2] - env_steps) / seconds,
+            "time/steps_per_second": steps / seconds,
+            "time/env_steps_per_second": env_steps / seconds,
             "time/seconds": sum(self.trainer.life.seconds.values()),
+            **({"time/communication_share": talked / seconds} if self.group.size > 1 else {}),
         }
 
     def finish(self) -> dict[str, Any]:
@@ -431,6 +448,7 @@ class TrainingRun:
             "env_steps": trainer.env_steps,
             "episodes": episodes,
             **({"processes": self.group.size} if self.group.size > 1 else {}),
+            "threads": torch.get_num_threads(),
             "episode_return": last.get(EPISODE_RETURN),
             "eval_return_greedy": greedy.mean_return,
             "eval_return_sampled": sampled.mean_return,

@@ -15,6 +15,7 @@ from discorl.processes import group_size
 from discorl.rollout import Rollout
 from discorl.rules.base import Metrics
 from discorl.runs.session import Interrupted, Observer, Progress, stop_signals
+from discorl.runtime import computing_on
 from discorl.settings import change
 from discorl.training.config import TrainConfig
 from discorl.training.run import TrainingRun, new_run, run_notes
@@ -71,7 +72,9 @@ class _Seeds:
 
     def run(self) -> list[dict[str, Any]]:
         """Train until all runs are at their end."""
-        with stop_signals() as stop:
+        work = sum(run.trainer.life.work for run in self.runs)
+        threads = self.runs[0].config.run.threads
+        with computing_on(threads, work), stop_signals() as stop:
             for run in self.runs:
                 run.stop = stop
             try:

@@ -11,7 +11,7 @@ from discorl.values.transforms import (
     signed_hyperbolic,
     signed_parabolic,
     two_hot_decode,
-    two_hot_encode,
+    two_hot_neighbours,
 )
 
 
@@ -57,8 +57,9 @@ def value_loss_from_target(net_out: Tensor, target: Tensor, reading: ValueReadin
         target = signed_hyperbolic(target)
     if reading.max_abs_value is None:
         return 0.5 * (ValueReading()(net_out) - target).square()
-    code = two_hot_encode(target, net_out.shape[-1], reading.max_abs_value)
-    return -(code * torch.log_softmax(net_out, dim=-1)).sum(dim=-1)
+    bins, weights = two_hot_neighbours(target, net_out.shape[-1], reading.max_abs_value)
+    log_probs = torch.log_softmax(net_out, dim=-1).gather(-1, bins)
+    return -(weights * log_probs).sum(dim=-1)
 
 
 def value_loss_from_td(net_out: Tensor, td: Tensor, reading: ValueReading) -> Tensor:

@@ -78,12 +78,7 @@ def vtrace(
     clipped_rho = rho.clamp(max=1)
     delta = clipped_rho * (rewards + discounts * v_next - v)
     trace = discounts * lambda_ * clipped_rho
-    error = torch.zeros_like(delta[0])
-    errors = []
-    for t in reversed(range(len(delta))):
-        error = delta[t] + trace[t] * error
-        errors.append(error)
-    value_target = v + torch.stack(errors[::-1])
+    value_target = v + discounted_sum(delta, trace[:-1])
     decay = _before_last(lambda_)
     bootstrap = torch.cat([decay * value_target[1:] + (1 - decay) * v[1:], v_next[-1:]])
     return VTraceReturns(
@@ -124,21 +119,27 @@ def retrace(
     check_shape("actions", actions, tuple(rewards.shape))
     check_shape("q_values", q_values, (*target_values.shape, q_values.shape[-1]))
     check_shape("target_q_values", target_q_values, tuple(q_values.shape))
-    trace = _before_last(lambda_) * rho[1:].clamp(max=1)
+    trace = discounts[:-1] * _before_last(lambda_) * rho[1:].clamp(max=1)
     target_q_a = lookup(target_q_values[:-1], actions)
-    target = rewards[-1] + discounts[-1] * target_values[-1]
-    targets = [target]
-    for t in reversed(range(len(rewards) - 1)):
-        correction = trace[t] * (target - target_q_a[t + 1])
-        target = rewards[t] + discounts[t] * (target_values[t + 1] + correction)
-        targets.append(target)
-    q_target = torch.stack(targets[::-1]).detach()
+    # In terms of target_t - q_t(a_t), the recurrence is a discounted sum of one-step errors.
+    one_step = rewards + discounts * target_values[1:] - target_q_a
+    q_target = (target_q_a + discounted_sum(one_step, trace)).detach()
     return RetraceReturns(
         q_target=q_target,
         advantage=q_target - target_values[:-1],
         q_td=q_target - lookup(q_values[:-1], actions),
         qv_advantage=target_q_values - target_values.unsqueeze(-1),
     )
+
+
+def discounted_sum(x: Tensor, decay: Tensor) -> Tensor:
+    """`s_t = x_t + decay_t s_{t+1}`, from the last on: x [T, B], decay [T - 1, B] -> [T, B]."""
+    total, *earlier = reversed(x.unbind())
+    totals = [total]
+    for own, kept in zip(earlier, reversed(decay.unbind()), strict=True):
+        total = torch.addcmul(own, kept, total)
+        totals.append(total)
+    return torch.stack(totals[::-1])
 
 
 def _before_last(lambda_: float | Tensor) -> float | Tensor:

@@ -44,6 +44,13 @@ def two_hot_encode(x: Tensor, num_bins: int, max_abs_value: float) -> Tensor:
       [..., num_bins] non-negative weights that sum to one. The weight of the lower neighbour l
       of x is `(u - x) / (u - l + 1e-5)`, as published: not exactly linear.
     """
+    index, weight = two_hot_neighbours(x, num_bins, max_abs_value)
+    code = torch.zeros(*x.shape, num_bins, dtype=x.dtype, device=x.device)
+    return code.scatter_add(-1, index, weight)
+
+
+def two_hot_neighbours(x: Tensor, num_bins: int, max_abs_value: float) -> tuple[Tensor, Tensor]:
+    """`two_hot_encode` without the zeros: the two bins and their weights, each [..., 2]."""
     check_bins(num_bins, max_abs_value)
     x = x.clamp(-max_abs_value, max_abs_value)
     position = (x + max_abs_value) / (2 * max_abs_value) * (num_bins - 1)
@@ -56,9 +63,7 @@ def two_hot_encode(x: Tensor, num_bins: int, max_abs_value: float) -> Tensor:
     lower_weight = (upper_value - x) / (upper_value - lower_value + _TWO_HOT_EPS)
     # A NaN stays in the weights, where it can be seen; as an index it would be out of range.
     index = torch.stack([lower, upper], dim=-1).nan_to_num().long()
-    weight = torch.stack([lower_weight, 1 - lower_weight], dim=-1)
-    code = torch.zeros(*x.shape, num_bins, dtype=x.dtype, device=x.device)
-    return code.scatter_add(-1, index, weight)
+    return index, torch.stack([lower_weight, 1 - lower_weight], dim=-1)
 
 
 def two_hot_decode(probs: Tensor, max_abs_value: float) -> Tensor:

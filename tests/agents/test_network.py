@@ -39,7 +39,7 @@ def weigh(tensors, seed=2):
 
 
 def gradients(loss, params):
-    found = torch.autograd.grad(loss, list(params.values()), allow_unused=True)
+    found = torch.autograd.grad(loss, list(params.values()), allow_unused=True, retain_graph=True)
     return dict(zip(params, found, strict=True))
 
 
@@ -351,3 +351,21 @@ def test_the_torso_may_end_with_a_relu():
         torso.init_(torch.Generator().manual_seed(0))
         lowest = torso(torch.randn(5, 3, generator=torch.Generator().manual_seed(1))).min()
         assert (lowest < 0) is not activate or lowest == 0
+
+
+def test_a_linear_end_of_the_torso_is_folded_into_what_follows(tiny_rule):
+    # Few observations go through the torso's last layer, many through its product with the next.
+    network, params = make(tiny_rule)
+    ours, reference = leaves(params), leaves(params)
+    observations = boards(5, 40)
+    many = network.outputs(ours, observations)
+    few = [network.outputs(reference, one) for one in observations.split(1, dim=1)]
+    for kind in ("state", "action"):
+        expected = {
+            name: torch.cat([getattr(one, kind)[name] for one in few], dim=1)
+            for name in getattr(many, kind)
+        }
+        torch.testing.assert_close(getattr(many, kind), expected)
+        found = gradients(weigh(getattr(many, kind)), ours)
+        for name, grad in gradients(weigh(expected), reference).items():
+            torch.testing.assert_close(found[name], grad, msg=name)

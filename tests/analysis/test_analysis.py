@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import discorl
+from discorl.analysis import robustness as robustness_module
 from discorl.analysis.config import AnalyseConfig
 from discorl.analysis.evidence import (
     Evidence,
@@ -24,14 +25,17 @@ from discorl.analysis.evidence import (
 from discorl.analysis.probes import future
 from discorl.analysis.regression import cross_validated_r2, slope
 from discorl.analysis.reliance import ShortSighted, blind
+from discorl.analysis.robustness import OWN, SWEEPS, variants
 from discorl.analysis.subjects import Subject, find_candidates, make_subject
 from discorl.analysis.traces import steps_to_the_end
 from discorl.cli.__main__ import main
 from discorl.cli.commands import parse_arguments
+from discorl.comparison.run import read_summary
 from discorl.errors import DiscorlError
 from discorl.outputs import AgentOutputs
 from discorl.rollout import Transitions
 from discorl.rules.disco import DiscoRule
+from discorl.settings import flat_settings
 
 AC = "actor_critic:entropy_cost=0,vtrace_lambda=0.5,num_bins=21,max_abs_value=10"
 DECAY = 0.997 * 0.5
@@ -231,6 +235,73 @@ def test_what_only_names_a_group_tells_nothing_of_others() -> None:
     groups = np.repeat(np.arange(20), 10)
     aims = generator.normal(size=20)[groups][:, None]
     assert cross_validated_r2(np.eye(20)[groups], aims, groups)[0] < 0.1
+
+
+# --- robustness
+
+
+def test_one_thing_at_a_time_is_changed() -> None:
+    candidate = find_candidates(["sprout"], AnalyseConfig(steps=50))[0]
+    found = variants(candidate.config)
+    own = flat_settings(candidate.config)
+    assert found[0].settings == {}
+    for variant in found:
+        assert all(own[name] != value for name, value in variant.settings.items())
+    by = {sweep: [v for v in found if v.sweep == sweep] for sweep in SWEEPS}
+    assert [v.value for v in by["learning rate"]] == [0.0005, 0.0015, 0.005, 0.015, 0.05]
+    assert by["network size"][0].settings == {
+        "torso": (16, 16),
+        "model_size": 16,
+        "head_hidden": 16,
+    }
+    assert [v.value for v in by["replay share"]] == [0.0, 0.25, 0.5, 0.75]
+    # Its own settings are a point of each sweep over numbers
+    for sweep in ("learning rate", "network size", "replay share"):
+        assert [v for v in by[sweep] if not v.settings]
+
+
+@pytest.mark.filterwarnings("error:constrained_layout not applied")
+def test_robustness_is_a_comparison(
+    tiny_rule: DiscoRule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given fewer ways to live, and a rule that has no name
+    several = robustness_module.variants
+
+    def few(life):
+        return [v for v in several(life) if v.value in (OWN, 0.25, "weight decay 0.1")]
+
+    monkeypatch.setattr(robustness_module, "variants", few)
+    # When its robustness is looked at
+    out = tmp_path / "out"
+    found = discorl.analyse(tiny_rule, out, steps=4, seeds=2, only=["robustness"])
+    # Then every way has a row for each seed, and the random rule lives its own way only
+    rows = table(out, "robustness")
+    ways = {(r["rule"], r["sweep"], r["value"]) for r in rows}
+    assert len(rows) == 2 * len(ways)
+    assert {(sweep, value) for rule, sweep, value in ways if rule == "random"} == {
+        (OWN, OWN),
+        ("network size", "0.25"),
+        ("replay share", "0.25"),
+        ("optimiser", "weight decay 0.1"),
+    }
+    assert {sweep for rule, sweep, _ in ways if rule == "random #2"} == {OWN}
+    settings = {r["settings"] for r in rows if r["value"] == "weight decay 0.1"}
+    assert settings == {"weight_decay=0.1"}
+    # and the runs are those of `discorl compare`, with the life that agents have here
+    summary = read_summary(out / "robustness" / "random")
+    returns = [r["final_return"] for r in rows if (r["rule"], r["sweep"]) == ("random", OWN)]
+    plain = summary.config.rules[0]
+    assert (
+        list(map(float, returns)) == summary.groups[plain, summary.config.envs[0]].returns.tolist()
+    )
+    life = find_candidates([tiny_rule], AnalyseConfig(steps=4))[0].config
+    entrant = summary.config.entrants()[0]
+    run = summary.config.train_config(entrant, life.env, life.seed)
+    assert {**flat_settings(run), "rule": ""} == {**flat_settings(life), "rule": ""}
+    sweeps = found["rules"]["random"]["robustness"]
+    assert len(sweeps["network size"]["0.25"]["final_returns"]) == 2
+    assert (out / "robustness.png").read_bytes()[:4] == b"\x89PNG"
+    assert "(robustness.png)" in (out / "README.md").read_text()
 
 
 # --- mistakes

@@ -4,13 +4,17 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import pytest
 from safetensors.torch import load_file
 
 from discorl.runs.checkpoint import list_checkpoints
 from discorl.runs.metrics import read_metrics
 
 CLI = ("-m", "discorl.cli")
+TWO = (*CLI, "launch", "--processes", "2", "--shutdown-timeout", "2")
+"""What comes before a command in two processes."""
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
@@ -34,15 +38,27 @@ def finish(process, timeout):
     return process.returncode, out, err
 
 
-def wait_until(process, condition, timeout):
+def wait_until(process, condition, timeout, pause=0.001):
     """Look often; True once it holds, False if the process ends before."""
     deadline = time.monotonic() + timeout
     while process.poll() is None:
         if condition():
             return True
         assert time.monotonic() < deadline, "the process hangs"
-        time.sleep(0.001)
+        time.sleep(pause)
     return False
+
+
+def rank(process, number):
+    """The process id of a rank, where the system tells."""
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if not path.exists():
+        pytest.skip("the system does not tell a process's children")
+    for pid in map(int, path.read_text().split()):
+        variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+        if f"RANK={number}" in variables:
+            return pid
+    raise AssertionError("no such rank")
 
 
 def records(folder):

@@ -6,12 +6,11 @@ import random
 import signal
 import time
 from functools import partial
-from pathlib import Path
 
 import programs
 import pytest
 import torch
-from programs import CLI, is_writing, last_tensors, records, start, timeless
+from programs import CLI, TWO, is_writing, last_tensors, rank, records, start, timeless
 
 from discorl.cli.__main__ import main
 from discorl.discovery.run import read_discovery_config
@@ -26,7 +25,6 @@ SMALL = [
     *("--eval-steps", "10", "--eval-every", "3", "--checkpoint-every", "2", "--log-every", "1"),
 ]
 DISCOVER = ["discover", *SMALL, "--meta-steps", META_STEPS]
-TWO_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *CLI)
 finish = partial(programs.finish, timeout=240)
 wait_until = partial(programs.wait_until, timeout=120)
 
@@ -244,7 +242,7 @@ def exact(tmp_path_factory):
 
 def test_two_processes_are_one(exact, tmp_path):
     folder = tmp_path / "run"
-    process = begin_or_resume(folder, TWO_RANKS, ["--float64", "--json"])
+    process = begin_or_resume(folder, TWO, ["--float64", "--json"])
     code, out, err = finish(process)
     assert code == 0, err
     # One of them speaks.
@@ -256,24 +254,16 @@ def test_two_processes_are_one(exact, tmp_path):
         assert one == pytest.approx(other, rel=1e-8, abs=1e-12)
 
 
-def children(process):
-    """Process ids of its children, where the system tells."""
-    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    if not path.exists():
-        pytest.skip("the system does not tell a process's children")
-    return [int(pid) for pid in path.read_text().split()]
-
-
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
-def test_a_killed_process_ends_the_run_and_it_is_resumed_in_one(inside, exact, tmp_path, rank):
+@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_a_killed_process_ends_the_run_and_it_is_resumed_in_one(inside, exact, tmp_path, number):
     folder = tmp_path / "run"
-    process = begin_or_resume(folder, TWO_RANKS, ["--float64"])
+    process = begin_or_resume(folder, TWO, ["--float64"])
     assert wait_until(process, lambda: records(folder) >= 3)
-    ranks = [pid for pid in children(process) if rank_of(pid) == str(rank)]
-    assert len(ranks) == 1
-    os.kill(ranks[0], signal.SIGKILL)
-    code, _, _ = finish(process)
-    assert code != 0
+    os.kill(rank(process, number), signal.SIGKILL)
+    code, out, err = finish(process)
+    assert code == 128 + signal.SIGKILL
+    assert f"process {1 - number} of 2 gave up: process {number} died" in err
+    assert "Traceback" not in out + err
     assert not (folder / "result.json").exists()
     code, out, err = inside("discover", "--resume", folder)
     assert code == 0, err
@@ -281,6 +271,25 @@ def test_a_killed_process_ends_the_run_and_it_is_resumed_in_one(inside, exact, t
     assert_near_end(exact, folder)
 
 
-def rank_of(pid):
-    variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
-    return dict(v.split("=", 1) for v in variables if "=" in v).get("RANK")
+def test_a_signal_to_the_launcher_stops_all_processes_quietly(tmp_path):
+    folder = tmp_path / "run"
+    process = begin_or_resume(folder, TWO)
+    assert wait_until(process, lambda: records(folder) >= 1)
+    process.send_signal(signal.SIGTERM)
+    code, out, err = finish(process)
+    assert code == 143, err
+    assert f"Resume with: discorl resume {folder}" in out
+    assert "Traceback" not in out + err
+    assert last_tensors(folder)
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_stops_the_others(tmp_path):
+    folder = tmp_path / "run"
+    process = begin_or_resume(folder, TWO, ["--process-timeout", 5])
+    assert wait_until(process, lambda: records(folder) >= 1)
+    os.kill(rank(process, 1), signal.SIGSTOP)
+    code, out, err = finish(process)
+    assert code == 2, err
+    assert "process 0 of 2 gave up: process 1 died or cannot be reached" in err
+    assert "Traceback" not in out + err

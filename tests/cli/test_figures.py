@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from discorl.cli.__main__ import main
-from discorl.runs.plots import Curve, plot_curves
+from discorl.runs.plots import Curve, plot_curves, wrapped
 
 
 def texts(path):
@@ -91,3 +91,11 @@ def test_a_run_at_its_first_step_can_be_drawn(tmp_path):
     zero = np.array([0.0])
     one = Curve("catch", "sprout", {"steps": zero, "env_steps": zero}, zero)
     plot_curves([one, one], tmp_path / "p.svg")
+
+
+def test_long_names_are_broken_between_settings():
+    name = "actor_critic:learning_rate=0.01,torso=64,64,entropy_cost=0.01"
+    assert wrapped(name, 32) == "actor_critic:learning_rate=0.01,\ntorso=64,64,entropy_cost=0.01"
+    assert wrapped("one two three", 8) == "one two\nthree"
+    assert wrapped("x" * 12, 10) == "x" * 10 + "\nxx"
+    assert wrapped("catch") == "catch"

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import discorl
-from discorl.api import unused_folder
 from discorl.cli.__main__ import main
 from discorl.errors import DiscorlError
-from discorl.runs.folder import writing_to
+from discorl.runs.folder import unused_folder, writing_to
 from discorl.runs.metrics import read_metrics
 from discorl.training.run import resume_run
 

@@ -214,9 +214,9 @@ def test_the_steps_asked_for_are_the_steps_given(inside, whole, monkeypatch, ste
     asked = []
     resume = discorl.cli.train.resume_run
 
-    def watch(folder, new_steps=None, observer=None):
+    def watch(folder, new_steps=None, observer=None, threads=None):
         asked.append(new_steps)
-        return resume(folder, observer=observer)
+        return resume(folder, observer=observer, threads=threads)
 
     monkeypatch.setattr(discorl.cli.train, "resume_run", watch)
     flags = [] if steps is None else ["--steps", steps]

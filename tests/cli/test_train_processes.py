@@ -12,7 +12,7 @@ from pathlib import Path
 import programs
 import pytest
 import torch
-from programs import last_tensors, timeless
+from programs import TWO, last_tensors, rank, timeless
 
 from discorl.cli.__main__ import main
 from discorl.group import Group
@@ -21,7 +21,6 @@ from discorl.runs.metrics import read_metrics
 from discorl.training import run, together
 
 STEPS = 30
-TWO = ("-m", "discorl.cli.torchrun", "--standalone", "--nproc-per-node", "2", "-m", "discorl.cli")
 TRAIN = [
     *("train", "cartpole", "--rule", "actor_critic", "--steps", STEPS),
     *("--num-envs", 4, "--torso", 8, "--batch-size", 8, "--replay-capacity", 32),
@@ -29,7 +28,7 @@ TRAIN = [
     *("--normalize-observations", "--normalize-rewards", 1),
     *("--log-every", 1, "--checkpoint-every", 10, "--eval-every", 15, "--eval-episodes", 4),
 ]
-start = partial(programs.start, program=TWO, TORCH_ELASTIC_SHUTDOWN_TIMEOUT="2")
+start = partial(programs.start, program=TWO)
 finish = partial(programs.finish, timeout=240)
 
 
@@ -42,16 +41,12 @@ def wait_for_records(process, folder, count, timeout=180):
     raise AssertionError(finish(process))
 
 
-def rank(process, number):
-    """The process id of a rank, where the system tells."""
-    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    if not path.exists():
-        pytest.skip("the system does not tell a process's children")
-    for pid in map(int, path.read_text().split()):
-        variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
-        if f"RANK={number}" in variables:
-            return pid
-    raise AssertionError("no such rank")
+def assert_same_tensors(one, other):
+    """Bit for bit, in the newest checkpoints."""
+    first, second = last_tensors(one), last_tensors(other)
+    assert list(first) == list(second)
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), name
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +77,7 @@ def test_one_process_writes_and_speaks(whole):
     assert (result["processes"], result["steps"]) == (2, STEPS)
     assert result["env_steps"] == STEPS * 4 * 6
     assert [record["step"] for record in read_metrics(folder)] == list(range(1, STEPS + 1))
+    assert all(0 < r["time/communication_share"] < 1 for r in read_metrics(folder))
     assert err.count(f"step {STEPS}/{STEPS}") == 1
     assert "2 processes with 2 of these each" in err
     tensors = last_tensors(folder)
@@ -101,10 +97,7 @@ def test_two_processes_resume_to_the_bit(whole, stopped, tmp_path):
     folder = shutil.copytree(stopped[0], tmp_path / "run")
     code, _, err = finish(start("resume", folder))
     assert code == 0, err
-    first, second = last_tensors(whole[0]), last_tensors(folder)
-    assert list(first) == list(second)
-    for name, tensor in first.items():
-        assert torch.equal(tensor, second[name]), name
+    assert_same_tensors(whole[0], folder)
     assert timeless(folder) == timeless(whole[0])
 
 
@@ -150,6 +143,48 @@ def test_a_process_that_is_gone_stops_the_others(tmp_path, signum):
     assert code not in (0, 143), err
     assert "process 0 of 2 gave up: process 1 died or cannot be reached" in err
     assert "Traceback" not in out + err
+
+
+def test_a_run_resumes_itself_after_a_process_died(whole, tmp_path):
+    folder = tmp_path / "run"
+    process = start(*TRAIN, "--out", folder, program=(*TWO, "--restarts", "1"))
+    wait_for_records(process, folder, 12)
+    os.kill(rank(process, 1), signal.SIGKILL)
+    code, out, err = finish(process)
+    assert code == 0, err
+    assert "resuming from step 10" in out
+    assert_same_tensors(whole[0], folder)
+    assert timeless(folder) == timeless(whole[0])
+
+
+def test_nobody_is_left_over_when_the_launcher_is_gone(tmp_path):
+    """They save, and end: nothing is lost."""
+    folder = tmp_path / "run"
+    process = start(*TRAIN, "--steps", 3000, "--checkpoint-every", 3000, "--out", folder)
+    wait_for_records(process, folder, 2)
+    ranks = [rank(process, number) for number in (0, 1)]
+    process.kill()
+    finish(process)
+    deadline = time.monotonic() + 120
+    while any(Path(f"/proc/{pid}").exists() for pid in ranks):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert list_checkpoints(folder / "checkpoints")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["train", "catch"], "--processes"),
+        (["--processes", "2"], "launch what? After the processes comes one of train, discover"),
+        (["--processes", "2", "train", "catch"], "give --out: without it"),
+        (["--processes", "2", "train", "--nmu-envs", "2"], "unknown: --nmu-envs"),
+        (["--processes", "2", "--machines", "2", "train"], "--machines and --meet-at"),
+    ],
+)
+def test_what_cannot_be_launched_is_said_once(args, words, capsys):
+    assert main(["launch", *args]) == 2
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

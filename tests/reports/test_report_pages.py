@@ -243,6 +243,17 @@ def test_films_are_inside_the_page(runs):
     assert "other/agent.gif" in text(page)
 
 
+def test_the_newest_film_of_the_evaluations_is_shown(runs):
+    videos = runs / "other" / "videos"
+    videos.mkdir()
+    for step in (3, 6):
+        (videos / f"step_{step:08d}.gif").write_bytes(GIF)
+    page = body(report(runs / "other"))
+    assert "The agent at play" in sections(page)
+    assert page.count("data:image/gif;base64") == 1
+    assert "other/videos/step_00000006.gif" in text(page)
+
+
 def test_the_file_needs_nothing_beside_it(made, tmp_path):
     out = tmp_path / "report.html"
     write_report([made / "other"], out)

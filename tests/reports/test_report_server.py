@@ -113,9 +113,11 @@ def test_links_out_of_the_folder_are_not_followed(runs, tmp_path):
     (runs / "linked").symlink_to(outside)  # The whole run.
     (runs / "seeds" / "seed_0" / "film.gif").symlink_to(outside / "config.json")  # One file.
     (runs / "compared" / "cells" / "x.json").symlink_to(outside / "config.json")
+    (runs / "found" / "videos").mkdir()
+    (runs / "found" / "videos" / "film.gif").symlink_to(outside / "config.json")
     with serving(runs) as port:
         said = ask(port, "/")[2]
-        for name in ("linked", "seeds/seed_0", "compared"):
+        for name in ("linked", "seeds/seed_0", "compared", "found"):
             assert name not in said
             assert ask(port, f"/report/{name}")[0] == 404
         assert ask(port, "/report/seeds/seed_1")[0] == 200

@@ -17,7 +17,7 @@ from discorl.training.presets import (
     observation_kind,
 )
 
-RULES = ("disco103", "sprout", "actor_critic", "my_rule.safetensors")
+RULES = ("disco103", "sapling", "sprout", "actor_critic", "my_rule.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -157,3 +157,9 @@ def test_the_papers_settings_can_be_overridden_and_refused():
     assert make_config("ALE/Pong-v5", "disco103", "paper", num_envs=8).num_envs == 8
     with pytest.raises(DiscorlError, match=r"tells no settings for 'CartPole-v1'"):
         make_config("CartPole-v1", "disco103", "paper")
+
+
+@pytest.mark.parametrize("preset", KIND_PRESETS, ids=lambda p: p.kind)
+def test_sapling_is_fed_like_the_rule_that_it_was_distilled_from(preset):
+    student, teacher = (make_config(preset.example, rule) for rule in ("sapling", "disco103"))
+    assert student.to_json() | {"rule": ""} == teacher.to_json() | {"rule": ""}

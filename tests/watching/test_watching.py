@@ -338,3 +338,10 @@ def test_a_video_that_cannot_be_made_does_not_end_a_run(tmp_path, monkeypatch):
     run = train("catch:rows=4,columns=3", tmp_path / "a", record_evaluations=True)
     assert "eval_return_sampled" in run
     assert not (tmp_path / "a" / "videos").exists()
+
+
+def test_a_folder_of_seeds_asks_for_one_of_them(catch, capsys):
+    folder = catch.folder.parent
+    assert main(["watch", str(folder)]) == 2
+    said = f"name one of the 1 in it, for instance {catch.folder}"
+    assert said in capsys.readouterr().err.replace("\n", " ")
