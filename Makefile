@@ -35,7 +35,7 @@ bench: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,atari,minatar,box2d,minigrid,video,onnx,report,hub,ray,slurm,tune,bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,atari,minatar,box2d,minigrid,crafter,video,onnx,report,hub,ray,slurm,tune,bench]'
 	@touch $@
 
 docs: $(DOCS_STAMP)

@@ -65,7 +65,8 @@ def train(
         `actor_critic:entropy_cost=0.01`. Or a rule file, or a rule. By default the better of those
         that ship: sprout in discorl's own games, actor_critic elsewhere.
       out: the run folder, which must not hold a run yet; by default a new one under `runs/`.
-      preset: where the defaults of settings come from: us, or the published experiments.
+      preset: where the defaults of settings come from: us, the published notebook, or the
+        paper's table.
       network: a module that maps observations [..., *shape] to features [..., F], which the rule's
         heads are put on, or to a dictionary of all those heads.
       callbacks: called with a `Progress` after each record of metrics; one that returns True ends

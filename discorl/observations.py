@@ -9,6 +9,9 @@ from torch import Tensor
 
 Observation = Tensor | dict[str, Tensor]
 
+ACTION_MASK = "action_mask"
+"""The entry of an observation that says which actions are legal: one where they are, else zero."""
+
 
 @dataclass(frozen=True)
 class ArraySpec:
@@ -21,11 +24,18 @@ class ArraySpec:
     stack: int = 1
     """How many consecutive frames the first dimension holds, the newest last, with zeros for those
     before an episode began; 1 if it holds none."""
+    kinds: int = 0
+    """How many kinds of things its numbers name; 0 if they are quantities."""
 
     @property
     def is_image(self) -> bool:
-        """Whether it has rows, columns and channels."""
-        return len(self.shape) == 3
+        """Whether it has rows, columns and channels, or is a stack of such."""
+        return len(self.shape) == 3 or (len(self.shape) == 4 and self.stack > 1)
+
+    @property
+    def is_map(self) -> bool:
+        """Whether it shows kinds of things in rows and columns."""
+        return bool(self.kinds) and len(self.shape) == 2
 
     def __str__(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"

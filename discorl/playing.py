@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from discorl.agents.masks import keep_legal
 from discorl.agents.module import as_heads, module_step
 from discorl.envs.base import Environment
 from discorl.envs.sources import AnyEnvironment, find_environment
@@ -164,6 +165,7 @@ class _ModulePolicy:
         logits = outputs if isinstance(outputs, Tensor) else as_heads(outputs).get("logits")
         if logits is None:
             raise DiscorlError("policy: the module gives no 'logits'")
+        logits = keep_legal(logits, step.observation)
         return choose(logits, generator, self.greedy), (generator, state)
 
 

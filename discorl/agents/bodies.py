@@ -14,6 +14,7 @@ from discorl.agents.convolutions import (
     impala_torso,
     nature_torso,
 )
+from discorl.agents.glyphs import kinds_torso
 from discorl.agents.recurrent import GRUBody, LSTMBody
 from discorl.agents.torsos import DictTorso, MLPTorso, Torso
 from discorl.agents.transformer import TransformerBody
@@ -32,7 +33,7 @@ def make_body(spec: ObservationSpec, config: NetworkConfig) -> nn.Module:
     A body called `auto` looks at the observation: anything but an image, and boards with a side
     below 10 cells, get an MLP; images with a side below 36 get `conv`; larger ones get `nature`.
     In a dictionary each entry has its own torso: a body given by name reads the images, and an
-    MLP the rest.
+    MLP the rest. Names of things, maps and texts, have bodies of their own: see `glyphs`.
     """
     torso = _make_torso(spec, config)
     if config.memory == "none":
@@ -77,6 +78,8 @@ def _make_torso(spec: ObservationSpec, config: NetworkConfig) -> Torso:
 
 
 def _array_torso(spec: ArraySpec, config: NetworkConfig) -> Torso:
+    if spec.kinds:
+        return kinds_torso(spec, config.torso)
     body = config.body
     if body == "auto":
         body = choose_body(spec)

@@ -63,12 +63,15 @@ class ImageTorso(Torso):
 
     def functional(self, params: Params, observations: Tensor) -> Tensor:
         """`forward` with other parameters; the module is left alone, so threads may share it."""
-        prefix, dtype = observations.shape[:-3], next(iter(params.values())).dtype
+        prefix = observations.shape[: observations.dim() - len(self.shape)]
+        dtype = next(iter(params.values())).dtype
         x = observations.reshape(math.prod(prefix), *self.shape)
         x = x.to(torch.bfloat16 if self.in_bfloat16 else dtype)
         if self.scale != 1:
             x = x * self.scale
-        if self.channels_last:
+        if len(self.shape) == 4:
+            x = x.permute(0, 1, 4, 2, 3).flatten(1, 2)
+        elif self.channels_last:
             x = x.permute(0, 3, 1, 2)
         # Some devices have no half precision, and refuse even to be told that it is off.
         kind = x.device.type if torch.amp.is_autocast_available(x.device.type) else "cpu"
@@ -181,7 +184,10 @@ def channels_are_last(shape: tuple[int, ...]) -> bool:
 
 
 def image_size(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Channels, rows and columns."""
+    """Channels, rows and columns; of a stack [S, rows, columns, C], its images' channels."""
+    if len(shape) == 4:
+        stack, rows, columns, channels = shape
+        return stack * channels, rows, columns
     first, second, third = shape
     return (third, first, second) if channels_are_last(shape) else (first, second, third)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from discorl.agents.base import Inputs
+from discorl.agents.masks import keep_legal
 from discorl.errors import DiscorlError
 from discorl.layers import Params
 from discorl.observations import Observation
@@ -75,7 +76,10 @@ class ModuleAgent:
         dtype = next(iter(params.values())).dtype
         with self.autocast or nullcontext():
             outputs = functional_call(self.module, dict(params), self._arguments(inputs, dtype))
-        return as_heads(outputs, dtype)
+        heads = as_heads(outputs, dtype)
+        # A module without logits is reported by whoever needs them.
+        logits = {"logits": keep_legal(heads["logits"], inputs)} if "logits" in heads else {}
+        return heads | logits
 
     def _arguments(self, inputs: Inputs, dtype: torch.dtype) -> tuple[Any, ...]:
         return (inputs,)

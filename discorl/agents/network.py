@@ -19,6 +19,7 @@ from torch.func import functional_call
 from discorl.agents.base import Inputs
 from discorl.agents.bodies import make_body
 from discorl.agents.config import NetworkConfig
+from discorl.agents.masks import keep_legal
 from discorl.agents.torsos import (
     Body,
     EndsLinear,
@@ -101,7 +102,8 @@ class Network:
 
     def policy(self, params: Params, observations: Observation) -> Tensor:
         """The policy head alone: [..., A]."""
-        return _linear(params, "head.logits", self._torso(params, observations))
+        logits = _linear(params, "head.logits", self._torso(params, observations))
+        return keep_legal(logits, observations)
 
     def policy_params(self, params: Params) -> Params:
         """Those parameters that acting reads."""
@@ -120,7 +122,8 @@ class Network:
         """See `RecurrentAgent.policy_step`."""
         step = Window(tree_map(_one_step, observations), _one_step(firsts), memory)
         features, memory = self._call_torso(params, step)
-        return _linear(params, "head.logits", features[0]), memory
+        logits = _linear(params, "head.logits", features[0])
+        return keep_legal(logits, observations), memory
 
     def remember(self, params: Params, window: Window) -> Memory:
         """See `RecurrentAgent.remember`."""
@@ -131,7 +134,7 @@ class Network:
         """Every head, for every action; or only those that a rule's targets read."""
         heads = self.heads.for_targets() if for_targets else self.heads
         params, features = self._features(params, inputs)
-        state = self._state_heads(params, features)
+        state = self._state_heads(params, features, inputs)
         if not heads.action:
             return AgentOutputs(state)
         return AgentOutputs(state, self._every_action(params, *self._root(params, features), heads))
@@ -145,7 +148,7 @@ class Network:
     ) -> TakenOutputs:
         """See `Agent.taken`: action heads run for the taken action only."""
         params, features = self._features(params, inputs)
-        state = self._state_heads(params, features)
+        state = self._state_heads(params, features, inputs)
         names = [name for name in self.heads.action if only is None or name in only]
         if not names:
             return TakenOutputs(state, {})
@@ -161,7 +164,7 @@ class Network:
     ) -> tuple[AgentOutputs, TakenOutputs]:
         """See `Agent.learn`: torso, state heads and root are computed once for both."""
         params, features = self._features(params, inputs)
-        state = self._state_heads(params, features)
+        state = self._state_heads(params, features, inputs)
         given = state if differentiable else {name: head.detach() for name, head in state.items()}
         if not self.heads.action:
             return AgentOutputs(given), TakenOutputs(state, {})
@@ -206,8 +209,9 @@ class Network:
     def _torso_params(self, params: Params) -> Params:
         return {name: params[f"torso.{name}"] for name in self._torso_names}
 
-    def _state_heads(self, params: Params, features: Tensor) -> dict[str, Tensor]:
-        return {name: _linear(params, f"head.{name}", features) for name in self.heads.state}
+    def _state_heads(self, params: Params, features: Tensor, inputs: Inputs) -> dict[str, Tensor]:
+        state = {name: _linear(params, f"head.{name}", features) for name in self.heads.state}
+        return state | {"logits": keep_legal(state["logits"], inputs)}
 
     def _root(self, params: Params, features: Tensor) -> tuple[Tensor, Tensor]:
         """The root's cell [..., H], and its share of the gates [..., 4 H]."""

@@ -10,12 +10,15 @@ from typing import Any, ClassVar, Literal
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from discorl.envs.base import EnvironmentConfig
 from discorl.envs.checker import Finding, check_environment
 from discorl.envs.families import FAMILIES, PREFIX
 from discorl.envs.registry import list_environments
+from discorl.envs.settings import default_settings
+from discorl.envs.worlds import WORLDS
 from discorl.errors import DiscorlError
 from discorl.settings import flat_settings, typed
 from discorl.training.describe import describe_environment
@@ -54,12 +57,13 @@ class EnvsCommand:
         if self.action == "check":
             return self._check()
         games, families = _describe_games(), _describe_families()
-        outside = _describe_presets(self.rule)
+        worlds, outside = _describe_worlds(), _describe_presets(self.rule)
         if self.json:
-            print(json.dumps([*games, *families, *outside]))
+            print(json.dumps([*games, *families, *worlds, *outside]))
             return 0
         _print_table(games)
         _print_table(families)
+        _print_table(worlds)
         _print_table(outside)
         return 0
 
@@ -120,6 +124,20 @@ def _describe_families() -> list[dict[str, Any]]:
     ]
 
 
+def _describe_worlds() -> list[dict[str, Any]]:
+    """Like games, with the line that installs them and whether they are there."""
+    return [
+        {
+            "name": world.name,
+            "settings": default_settings(world.load(world.settings)) if world.settings else {},
+            "summary": f"{world.summary}: {world.example}" if world.find else world.summary,
+            "install": world.install_line,
+            "installed": world.installed,
+        }
+        for world in WORLDS
+    ]
+
+
 def _describe_presets(rule: str) -> list[dict[str, Any]]:
     """Like games, but with the settings that a rule trains with."""
     rows = []
@@ -144,14 +162,16 @@ def _range(values: Sequence[Any]) -> str:
 
 
 def _print_table(entries: list[dict[str, Any]]) -> None:
-    """One row per entry, with the optimum where entries have one."""
-    table = Table(
-        "name", "settings", *(["optimum"] if "optimum" in entries[0] else []), "what it is"
-    )
+    """One row per entry, with the optimum, or how to install it, where entries have one."""
+    extra = [name for name in ("optimum", "install") if name in entries[0]]
+    table = Table("name", "settings", *extra, "what it is")
     for entry in entries:
         settings = ", ".join(f"{key}={value}" for key, value in entry["settings"].items())
-        optimum = [_number(entry["optimum"])] if "optimum" in entry else []
-        table.add_row(entry["name"], settings, *optimum, entry["summary"])
+        more = [_number(entry["optimum"])] if "optimum" in entry else []
+        if "install" in entry:
+            more = ["installed" if entry["installed"] else entry["install"]]
+        # A bracket would be read as markup: pip install 'discorl[crafter]'.
+        table.add_row(entry["name"], settings, *map(escape, more), entry["summary"])
     Console().print(table)
 
 

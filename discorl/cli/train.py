@@ -56,7 +56,8 @@ class TrainCommand:
     """Resume the run in this folder. Of the other flags, only --steps and --threads may be
     given."""
     preset: PresetName = "default"
-    """Where the other flags' defaults come from: us, or the published experiments."""
+    """Where the other flags' defaults come from: us, the published notebook, or the paper's table
+    for large machines."""
     config_file: Annotated[Path | None, tyro.conf.arg(aliases=["--config"])] = None
     """Take the flags' defaults from a run's config.json."""
     env_steps: Count | None = None
@@ -99,6 +100,8 @@ class TrainCommand:
         command = cls._parse_over(args, config)
         if command.config.rule == first.config.rule:  # As the preset sets it up.
             command = replace(command, config=replace(command.config, rule=config.rule))
+        if command.config.env == first.config.env:
+            command = replace(command, config=replace(command.config, env=config.env))
         if command.env_steps is None:
             return command
         if command.config.steps != config.steps:
@@ -225,6 +228,13 @@ def print_result(console: Console, result: dict[str, Any]) -> None:
             f"{text} {scores[name]:.1%}" for text, name in shown.items() if scores[name] is not None
         ]
         console.print(f"of a human's score above random play: {', '.join(parts)}")
+    if result.get("score") not in (None, "human_normalized"):
+        parts = [
+            f"{text} {result[name]:.3f}"
+            for text, name in (("training", "score_training"), ("sampled", "score_evaluation"))
+            if result[name] is not None
+        ]
+        console.print(f"{result['score'].replace('_', ' ')}: {', '.join(parts)}")
     curve = "curve, " if (Path(result["folder"]) / CURVE_FILE).exists() else ""
     console.print(f"{curve}metrics and checkpoints are in {result['folder']}", soft_wrap=True)
 

@@ -50,6 +50,7 @@ def notes(summary: Summary) -> list[str]:
         for env, scale in summary.scales.items()
         if scale is None
     ]
+    lines += [line for env in config.envs if (line := _field_scores(summary, env))]
     if config.env_steps is not None:
         lines.append(f"Runs have {config.env_steps:,} environment steps, in whole rollouts.")
     elif len({summary.env_steps(rule) for rule in config.rules} - {None}) > 1:
@@ -89,6 +90,14 @@ def _score(group: Group, seeds: int) -> str:
     if len(group.scores) > 1:
         text += f" ± {group.scores.std(ddof=1):.3f}"
     return text if len(group.scores) == seeds else f"{text} ({len(group.scores)} of {seeds})"
+
+
+def _field_scores(summary: Summary, env: str) -> str:
+    """The score that the field reports for an environment, of each rule; empty if it has none."""
+    found = {rule: summary.groups[rule, env].field_score(env) for rule in summary.config.rules}
+    parts = [f"{rule} {score.value:.3f}" for rule, score in found.items() if score is not None]
+    names = {score.name.replace("_", " ") for score in found.values() if score is not None}
+    return f"{env}, {names.pop()}: {', '.join(parts)}." if parts else ""
 
 
 def _env_steps(summary: Summary, rule: str) -> str:

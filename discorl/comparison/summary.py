@@ -12,6 +12,7 @@ from discorl.comparison.anchors import Anchors
 from discorl.comparison.cells import Cell, CellResult
 from discorl.comparison.config import CompareConfig
 from discorl.engines import Failure
+from discorl.envs.scores import FieldScore, field_score
 from discorl.statistics import Estimate, interquartile_estimate, normalize
 
 
@@ -36,6 +37,10 @@ class Group:
     def returns(self) -> np.ndarray:
         """Final returns [n]."""
         return np.array([run.final_return for run in self.runs])
+
+    def field_score(self, env: str) -> FieldScore | None:
+        """What the field reports in place of the mean return; None if that is what it reports."""
+        return field_score(env, float(self.returns.mean())) if self.runs else None
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,7 @@ class Summary:
                     "scores": group.scores.tolist(),
                     "mean_return": float(group.returns.mean()) if group.runs else None,
                     "mean_score": float(group.scores.mean()) if len(group.scores) else None,
+                    "field_score": (score := group.field_score(env)) and asdict(score),
                     "seconds": [run.seconds for run in group.runs],
                 }
                 for env in self.config.envs

@@ -28,6 +28,9 @@ class EnvironmentConfig:
     env_wrappers: tuple[str, ...] = ()
     """Wrappers of a Gymnasium environment, innermost first: module:Class, called with the
     environment."""
+    mask_actions: bool = False
+    """Take only actions that the environment calls legal, in info["action_mask"] or by a method
+    action_masks(). An entry `action_mask` among the observations always counts."""
     env_timeout: Positive = 60.0
     """Seconds that a process of --env-workers has to answer before it is ended."""
 

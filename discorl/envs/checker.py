@@ -105,6 +105,10 @@ def _episodes(env: Environment, cheap: bool) -> list[Finding]:
     ended = int(sum(step.ended.sum() for step in steps))
     cut = int(sum(s.truncated.sum() for s in steps if s.truncated is not None))
     findings = [_endings(env, ended, cut, total), *_scales(steps)]
+    if getattr(env, "offers_masks", False):
+        findings.append(
+            Finding("advice", "it tells which actions are legal: --mask-actions keeps to them")
+        )
     speed = f"{1 / max(seconds, 1e-9):,.0f} steps per second in each copy"
     if seconds > _SLOW and not cheap:
         findings.append(Finding("advice", f"{speed}: give each copy a process, --env-workers"))

@@ -18,6 +18,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from discorl.envs.base import Environment, EnvironmentConfig
 from discorl.envs.gymnasium import GymnasiumEnvironment, where_raised
+from discorl.envs.masks import with_masks
 from discorl.envs.spaces import CheckedEnv
 from discorl.errors import DiscorlError, UnknownNameError
 from discorl.settings import guess_value, split_settings
@@ -31,8 +32,6 @@ _PACKAGES = {
     "highway": "highway_env",
     "merge": "highway_env",
     "PyBulletEnv": "pybullet_envs_gymnasium",
-    "CrafterReward": "crafter",
-    "procgen": "procgen",
 }
 """How ids of well-known packages begin -> the module that registers them."""
 
@@ -53,6 +52,8 @@ def make_gymnasium(
     config = config or EnvironmentConfig()
     if num_envs < 1:
         raise DiscorlError(f"environment '{spec}': expected at least 1 copy, got {num_envs}")
+    if config.mask_actions:
+        make = partial(_make_masked, make, config.discretize_actions)
     vector_env = _made(spec, lambda: _vectorise(spec, make, num_envs, config.env_workers))
     try:
         return GymnasiumEnvironment(
@@ -86,6 +87,10 @@ def _vectorise(
     if len({id(env.env) for env in envs}) < num_envs:
         raise DiscorlError(f"environment '{spec}': it must return a new environment at each call")
     return SyncVectorEnv([partial(_given, env) for env in envs])
+
+
+def _make_masked(make: Callable[[], Any], discretize_actions: int) -> Any:
+    return with_masks(make(), discretize_actions)
 
 
 def _make_in_worker(main: int, spec: str, make: Callable[[], Any]) -> Any:
@@ -181,6 +186,11 @@ def find_maker(spec: str, config: EnvironmentConfig | None = None) -> Callable[[
     config = config or EnvironmentConfig()
     texts = split_settings(config.env_kwargs, "--env-kwargs")
     make = partial(_find(spec), **{name: guess_value(text) for name, text in texts.items()})
+    return with_wrappers(make, config)
+
+
+def with_wrappers(make: Callable[[], Any], config: EnvironmentConfig) -> Callable[[], Any]:
+    """What makes the same environment with the configured wrappers around it."""
     wrappers = [_import("--env-wrappers", *_split_name(name)) for name in config.env_wrappers]
     return partial(_make_wrapped, make, wrappers) if wrappers else make
 

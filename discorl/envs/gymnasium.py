@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import traceback
+import warnings
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -19,9 +20,16 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from torch import Tensor
 
 import discorl.envs
+from discorl.envs.outcomes import Outcomes
 from discorl.envs.spaces import ActionWriter, ObservationReader
 from discorl.errors import DiscorlError
-from discorl.observations import Observation, ObservationSpec, observation_leaves
+from discorl.observations import (
+    ACTION_MASK,
+    Observation,
+    ObservationSpec,
+    observation_leaves,
+    spec_entries,
+)
 from discorl.rollout import TimeStep
 from discorl.tree import tree_map
 
@@ -31,6 +39,8 @@ _PATIENCE = 2.0
 
 _Flags = npt.NDArray[np.bool_]
 _Floats = npt.NDArray[np.float32]
+_LIMITS = ("max_episode_steps", "_max_episode_steps", "max_steps")
+"""How environments that keep their own time limit call it."""
 _WHOLE = "biu"
 """Kinds of numbers that are always finite."""
 
@@ -79,8 +89,12 @@ class GymnasiumEnvironment:
         self.action_space = vector_env.single_action_space
         self.num_actions = self._writer.num_actions
         self.observation_spec: ObservationSpec = self._reader.spec
+        self._masked = _tells_legal_actions(self._reader.spec, self.num_actions)
+        self.offers_masks = False
+        """Whether it told legal actions beside its observations, where agents do not see them."""
         self._workers = _limit_waiting(vector_env, timeout)
         self._seed, self._resumed, self._steps = 0, 0, 0
+        self._outcomes = Outcomes(self.num_envs)
         self._done = self._nowhere()
         """[B]: copies whose last step ended an episode, and that reset themselves in the next."""
 
@@ -104,6 +118,8 @@ class GymnasiumEnvironment:
         reward = self._rewards(rewards)
         terminated = self._flags("terminations", terminated)
         truncated = self._flags("truncations", truncated) & ~terminated
+        self._check_masks(observation, terminated | truncated)
+        self._outcomes.update(info, terminated | truncated)
         if self._mode == _NEXT_STEP:
             return self._idle_resets(observation, reward, terminated, truncated)
         rows = np.flatnonzero(truncated)
@@ -113,6 +129,11 @@ class GymnasiumEnvironment:
             last = tree_map(lambda leaf: leaf[self._tensor(rows)], observation)
             observation = self._reset_done(observation, terminated | truncated)
         return self._instant_resets(observation, reward, terminated, truncated, rows, last)
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """What episodes came to besides their return."""
+        return self._outcomes
 
     @property
     def action_names(self) -> tuple[str, ...] | None:
@@ -140,11 +161,13 @@ class GymnasiumEnvironment:
 
     def state_dict(self) -> dict[str, Tensor]:
         """See `Environment.state_dict`: simulators cannot be saved, so only their seed is."""
-        return {"seed": torch.tensor(self._seed), "resumed": torch.tensor(self._resumed)}
+        numbers = {"seed": torch.tensor(self._seed), "resumed": torch.tensor(self._resumed)}
+        return numbers | self._outcomes.state_dict()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> TimeStep:
         """See `Environment.load_state_dict`: begins episodes that were not played before."""
         self._seed, self._resumed = int(state["seed"]), int(state["resumed"]) + 1
+        self._outcomes.load_state_dict(state)
         entropy = np.random.SeedSequence([self._seed, self._resumed])
         # Copies get consecutive seeds from it on, and some simulators take at most 31 bits.
         return self._begin(int(entropy.generate_state(1)[0] >> 2))
@@ -154,7 +177,10 @@ class GymnasiumEnvironment:
         self._env.close()
 
     def _begin(self, seed: int) -> TimeStep:
-        observation = self._read(self._call(self._env.reset, seed=seed)[0])
+        shown, info = self._call(self._env.reset, seed=seed)
+        observation = self._read(shown)
+        self._check_masks(observation, self._nowhere())
+        self.offers_masks = ACTION_MASK in info and not self._masked
         self._done = self._nowhere()
         reward = torch.zeros(self.num_envs, device=self._device)
         terminated, truncated, reset = (self._tensor(self._nowhere()) for _ in range(3))
@@ -225,6 +251,15 @@ class GymnasiumEnvironment:
             if (copies := leaf.shape[0]) != self.num_envs:
                 raise self._error(f"observations of {copies} copies instead of {self.num_envs}")
         return observation
+
+    def _check_masks(self, observation: Observation, over: _Flags) -> None:
+        """Where an episode goes on, something must be legal."""
+        if not self._masked:
+            return
+        stuck = (observation_leaves(observation)[ACTION_MASK] == 0).all(dim=1).cpu().numpy()
+        if (stuck & ~over).any():
+            copy = int(np.flatnonzero(stuck & ~over)[0])
+            raise self._error(f"no action is legal in copy {copy}: its action_mask is all zeros")
 
     def _checked(self, read: Callable[..., Observation], *args: Any) -> Observation:
         try:
@@ -318,6 +353,18 @@ def where_raised(error: BaseException) -> str:
     return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
 
 
+def _tells_legal_actions(spec: ObservationSpec, num_actions: int) -> bool:
+    mask = spec_entries(spec).get(ACTION_MASK)
+    if mask is not None and mask.shape != (num_actions,):
+        warnings.warn(
+            f"observation entry '{ACTION_MASK}': it has the shape {list(mask.shape)}, but there "
+            f"are {num_actions} actions, so it masks none of them",
+            stacklevel=2,
+        )
+        return False
+    return mask is not None
+
+
 def _first_of(vector_env: VectorEnv[Any, Any, Any]) -> Any:
     """The first copy, if it lives in this process; else the vector environment."""
     single = getattr(vector_env.unwrapped, "envs", None)
@@ -332,6 +379,8 @@ def _meanings(vector_env: VectorEnv[Any, Any, Any]) -> tuple[str, ...] | None:
         return tuple(str(name).lower() for name in named())
     if isinstance(listed, type) and issubclass(listed, Enum):
         return tuple(str(member.name) for member in listed)
+    if isinstance(listed, tuple) and listed and all(isinstance(a, Enum) for a in listed):
+        return tuple(str(action.name).lower() for action in listed)
     return None
 
 
@@ -339,7 +388,9 @@ def _step_limit(vector_env: VectorEnv[Any, Any, Any]) -> int | None:
     """After how many steps episodes are cut off, if that is known."""
     single = getattr(vector_env.unwrapped, "envs", None)
     specs = [vector_env.spec, single[0].spec if single else None]
-    return next((s.max_episode_steps for s in specs if s and s.max_episode_steps), None)
+    limits = [s.max_episode_steps for s in specs if s]
+    limits += [getattr(_first_of(vector_env), name, None) for name in _LIMITS]
+    return next((int(n) for n in limits if isinstance(n, int | float) and 1 <= n < np.inf), None)
 
 
 def _autoreset_mode(vector_env: VectorEnv[Any, Any, Any]) -> str:

@@ -24,8 +24,10 @@ from discorl.envs.lander import Lander
 from discorl.envs.memory import Memory
 from discorl.envs.mountain_car import MountainCar
 from discorl.envs.settings import default_settings, parse_settings
+from discorl.envs.sokoban import Sokoban
 from discorl.envs.tensor import TensorEnvironment, TensorGame
 from discorl.envs.umbrella import Umbrella
+from discorl.envs.worlds import WORLDS, find_world, make_world
 from discorl.errors import DiscorlError, UnknownNameError
 
 GIVEN = "given:"
@@ -46,6 +48,7 @@ GAMES: dict[str, Callable[..., TensorGame]] = {
     "lander": Lander,
     "memory": Memory,
     "mountain_car": MountainCar,
+    "sokoban": Sokoban,
     "umbrella": Umbrella,
 }
 """Tensor environments: name -> dataclass whose fields are the settings."""
@@ -82,8 +85,8 @@ def make_environment(
     Args:
       spec: a name, optionally with settings after a colon: `catch:rows=10,columns=7`. Or a
         family, `family:grid` or `family:grid,seed=7`, which is drawn with seed 0 by default. Or
-        `minatar/breakout`, `ALE/Pong-v5`, any other Gymnasium id, or `module:function`, which
-        makes a Gymnasium environment.
+        `minatar/breakout`, `ALE/Pong-v5`, one of `WORLDS`, any other Gymnasium id, or
+        `module:function`, which makes a Gymnasium environment.
       config: how external environments are run.
     """
     if is_external(spec):
@@ -100,6 +103,8 @@ def is_external(spec: str) -> bool:
     name, _, rest = spec.partition(":")
     if name in GAMES or name == PREFIX:
         return False
+    if find_world(spec) is not None:
+        return True
     return bool("/" in name or _VERSION.search(spec) or (rest and "=" not in rest))
 
 
@@ -120,6 +125,8 @@ def _make_external(
         from discorl.envs.atari import make_atari
 
         return make_atari(spec, num_envs, device)
+    if (world := find_world(spec)) is not None:
+        return make_world(world, spec, num_envs, device, config)
     from discorl.envs.external import find_maker, make_gymnasium
 
     return make_gymnasium(spec, find_maker(spec, config), num_envs, device, config)
@@ -135,7 +142,7 @@ def make_game(spec: str) -> TensorGame:
             f"flag: {name} --env-kwargs {resolved.partition(':')[2].replace(',', ' ')}"
         )
     if name not in GAMES:
-        raise UnknownNameError("environment", name, GAMES)
+        raise UnknownNameError("environment", name, [*GAMES, *(w.name for w in WORLDS)])
     return parse_settings(resolved, GAMES[name])
 
 
@@ -145,9 +152,14 @@ def name_game(game: TensorGame) -> str:
         if type(game) is kind:
             defaults = default_settings(kind)
             values = {key: getattr(game, key) for key in defaults}
-            text = ",".join(f"{k}={v}".lower() for k, v in values.items() if v != defaults[k])
+            text = ",".join(f"{k}={_text(v)}" for k, v in values.items() if v != defaults[k])
             return f"{name}:{text}" if text else name
     return GIVEN + type(game).__name__
+
+
+def _text(value: Any) -> str:
+    """As it is typed; names of files keep their capitals."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def optimal_return(spec: str) -> float | None:

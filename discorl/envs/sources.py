@@ -16,6 +16,7 @@ from gymnasium.vector import VectorEnv
 from discorl.envs.base import Environment, EnvironmentConfig
 from discorl.envs.external import make_gymnasium
 from discorl.envs.gymnasium import GymnasiumEnvironment
+from discorl.envs.masks import with_masks
 from discorl.envs.registry import GIVEN, is_external, make_environment, name_game
 from discorl.envs.tensor import TensorEnvironment
 from discorl.errors import DiscorlError
@@ -56,6 +57,7 @@ def find_environment(
         )
     name = environment_name(env)
     if isinstance(env, VectorEnv):
+        env = with_masks(env) if config.mask_actions else env
         env = GymnasiumEnvironment(
             env,
             name,

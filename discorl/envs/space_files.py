@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
+from discorl.envs.kinds import Frames, Kinds
+
 _UNREAD = "unread"
 
 
@@ -22,6 +24,10 @@ def space_to_json(space: Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.MultiDiscrete):
         return {"kind": kind, "nvec": space.nvec.tolist(), "start": space.start.tolist()}
     if isinstance(space, spaces.MultiBinary):
+        return {"kind": kind, "shape": list(space.shape)}
+    if isinstance(space, Kinds):
+        return {"kind": kind, "number": space.number, "shape": list(space.shape)}
+    if isinstance(space, Frames):
         return {"kind": kind, "shape": list(space.shape)}
     if isinstance(space, spaces.Box):
         bounds = {"low": _bound(space.low), "high": _bound(space.high)}
@@ -43,6 +49,10 @@ def space_from_json(values: Any) -> Space[Any]:
             return spaces.MultiDiscrete(values["nvec"], start=values["start"])
         if kind == "MultiBinary":
             return spaces.MultiBinary(values["shape"])
+        if kind == "Kinds":
+            return Kinds(int(values["number"]), tuple(values["shape"]))
+        if kind == "Frames":
+            return Frames(tuple(values["shape"]))
         if kind == _UNREAD:
             return spaces.Text(1)
         if kind == "Box":

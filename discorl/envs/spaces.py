@@ -15,6 +15,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
+from discorl.envs.kinds import Frames, Kinds
 from discorl.errors import DiscorlError
 from discorl.observations import ArraySpec, Observation, ObservationSpec
 
@@ -181,7 +182,12 @@ def _make_entry(path: _Path, space: Space[Any], fresh: bool) -> Entry:
 
 def _box_entry(name: str, path: _Path, space: spaces.Box, fresh: bool) -> Entry:
     shape = space.shape or (1,)
-    if space.dtype == np.uint8:
+    if isinstance(space, Kinds):
+        dtype = torch.uint8 if space.dtype == np.uint8 else torch.int16
+        spec = ArraySpec(shape, dtype, kinds=space.number)
+    elif isinstance(space, Frames):
+        spec = ArraySpec(shape, torch.uint8, 1 / 255, stack=shape[0])
+    elif space.dtype == np.uint8:
         is_picture = bool((space.high == 255).all())
         spec = ArraySpec(shape, torch.uint8, 1 / 255 if is_picture else 1.0)
     elif space.dtype == np.bool_:
@@ -197,10 +203,18 @@ def _converter(spec: ArraySpec, fresh: bool) -> Callable[[_Array], _Array]:
     def convert_bytes(array: _Array) -> _Array:
         return as_array(array, dtype=np.uint8).reshape(len(array), *spec.shape)
 
+    def convert_kinds(array: _Array) -> _Array:
+        outside = (array < 0) | (array >= spec.kinds)
+        if outside.any():
+            raise ValueError(f"{array[outside][0]} is not in 0..{spec.kinds - 1}")
+        return as_array(array, dtype=np.int16).reshape(len(array), *spec.shape)
+
     def convert_floats(array: _Array) -> _Array:
         with np.errstate(over="ignore"):  # Numbers too large become infinite, and are reported.
             return as_array(array, dtype=np.float32).reshape(len(array), *spec.shape)
 
+    if spec.dtype == torch.int16:
+        return convert_kinds
     return convert_bytes if spec.dtype == torch.uint8 else convert_floats
 
 

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from discorl.envs.base import Environment
+from discorl.envs.outcomes import Outcomes, Telling
 from discorl.group import Group
 from discorl.observations import (
+    ACTION_MASK,
     ArraySpec,
     Observation,
     ObservationSpec,
@@ -33,7 +35,7 @@ class RunningMoments:
     def update(self, observation: Observation) -> None:
         """Take in a batch [B, ...]."""
         for name, leaf in observation_leaves(observation).items():
-            if leaf.is_floating_point():
+            if _is_scaled(name, leaf.dtype):
                 self._update(name, leaf.double())
 
     def normalize(self, observation: Observation) -> Observation:
@@ -84,7 +86,7 @@ class RunningMoments:
         return count, mean, squares
 
     def _normalize(self, name: str, leaf: Tensor) -> Tensor:
-        if not leaf.is_floating_point():
+        if not _is_scaled(name, leaf.dtype):
             return leaf
         count, mean, squares = self._moments(name, leaf[0])
         # Before anything is seen, the variance counts as one.
@@ -150,6 +152,11 @@ class NormalizedEnvironment:
         self.observation_spec: ObservationSpec = _normalized_spec(env.observation_spec)
         self.moments = RunningMoments() if moments is None else moments
 
+    @property
+    def outcomes(self) -> Outcomes:
+        """What its episodes came to, where the environment tells it."""
+        return self.env.outcomes if isinstance(self.env, Telling) else Outcomes(self.num_envs)
+
     def reset(self, seed: int) -> TimeStep:
         """See `Environment.reset`."""
         return self._normalize(self.env.reset(seed))
@@ -182,11 +189,16 @@ class NormalizedEnvironment:
         return replace(step, observation=self.moments.normalize(step.observation), last=last)
 
 
+def _is_scaled(name: str, dtype: torch.dtype) -> bool:
+    """Whether an entry is normalised: floats are, but not those that say what is legal."""
+    return dtype.is_floating_point and name != ACTION_MASK
+
+
 def _normalized_spec(spec: ObservationSpec) -> ObservationSpec:
     if isinstance(spec, ArraySpec):
-        return _normalized_array(spec)
-    return {name: _normalized_array(entry) for name, entry in spec.items()}
+        return _normalized_array("", spec)
+    return {name: _normalized_array(name, entry) for name, entry in spec.items()}
 
 
-def _normalized_array(spec: ArraySpec) -> ArraySpec:
-    return ArraySpec(spec.shape) if spec.dtype.is_floating_point else spec
+def _normalized_array(name: str, spec: ArraySpec) -> ArraySpec:
+    return ArraySpec(spec.shape) if _is_scaled(name, spec.dtype) else spec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from discorl.agents.base import Agent, initial_memory
 from discorl.envs.base import Environment
+from discorl.envs.outcomes import Telling
 from discorl.layers import Params
 from discorl.life.acting import choose, policy_step
 from discorl.rollout import TimeStep
@@ -67,6 +68,9 @@ class Evaluation:
     episodes: int
     unfinished: int
     """Episodes still running at the limit, counted with what they had so far."""
+    outcomes: dict[str, float] = field(default_factory=dict)
+    """What finished episodes came to on average besides their return, where an environment tells
+    it: achievements, for example."""
 
 
 @torch.no_grad()
@@ -89,7 +93,7 @@ def evaluate_policy(
     """
     episodes = episodes or env.num_envs
     max_steps = max_steps or getattr(env, "max_episode_steps", None) or MAX_STEPS
-    rounds = []
+    rounds, told = [], _Told()
     for number in range(-(-episodes // env.num_envs)):
         before = number * env.num_envs
 
@@ -99,7 +103,8 @@ def evaluate_policy(
                 raise EvaluationStopped
 
         # Vector environments give their copies the seeds that follow: rounds must not share any.
-        rounds.append(_play_round(policy, env, seed + before, max_steps, goes_on))
+        left = episodes - before
+        rounds.append(_play_round(policy, env, seed + before, max_steps, goes_on, told, left))
     total, length, running = (torch.cat(parts)[:episodes] for parts in zip(*rounds, strict=True))
     return Evaluation(
         mean_return=float(total.mean()),
@@ -107,7 +112,26 @@ def evaluate_policy(
         mean_length=float(length.mean()),
         episodes=episodes,
         unfinished=int(running.sum()),
+        outcomes=told.means(),
     )
+
+
+class _Told:
+    """What an environment tells of the episodes that count."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[float]] = {}
+
+    def add(self, env: Environment, ended: Tensor) -> None:
+        """Episodes ended in these copies [B]."""
+        last = env.outcomes.last if isinstance(env, Telling) else {}
+        if last and ended.any():
+            rows = ended.nonzero()[:, 0].cpu().numpy()
+            for name, values in last.items():
+                self._values.setdefault(name, []).extend(values[rows].tolist())
+
+    def means(self) -> dict[str, float]:
+        return {name: sum(values) / len(values) for name, values in self._values.items()}
 
 
 def _play_round(
@@ -116,6 +140,8 @@ def _play_round(
     seed: int,
     max_steps: int,
     goes_on: Callable[[Tensor], None],
+    told: _Told,
+    counted: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns, lengths and whether it is still running [B], of the first episode of each copy."""
     step, carried = env.reset(seed), policy.begin(env, seed)
@@ -127,6 +153,7 @@ def _play_round(
         step = env.step(actions)
         total += torch.where(running, step.reward.double(), 0)
         length += running
+        told.add(env, (running & step.ended)[:counted])
         running &= ~step.ended
         goes_on(running)
         if not running.any():

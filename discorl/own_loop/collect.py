@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from discorl.agents.check import require_module
+from discorl.agents.masks import keep_legal
 from discorl.agents.module import ModuleAgent, as_heads, has_forward_step, module_step
 from discorl.envs.base import Environment
 from discorl.errors import DiscorlError
@@ -150,7 +151,7 @@ class _Actor(ModuleAgent):
                 f"agent: it has {logits.shape[-1]} actions, the environment {self.num_actions}; "
                 f"build its heads for {self.num_actions}"
             )
-        return logits
+        return keep_legal(logits, observations)
 
     def forget(self, firsts: Tensor) -> None:
         """Zero what is carried along [..., B, N] where an episode begins [B]."""

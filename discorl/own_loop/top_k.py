@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from discorl.agents.base import Inputs
 from discorl.agents.config import NetworkConfig
 from discorl.agents.network import Network
 from discorl.errors import DiscorlError
@@ -122,7 +123,7 @@ class TopKHeads(nn.Module):
 class _CandidateNetwork(Network):
     """A network without its policy head; its `model.action` may differ from step to step."""
 
-    def _state_heads(self, params: Params, features: Tensor) -> dict[str, Tensor]:
+    def _state_heads(self, params: Params, features: Tensor, inputs: Inputs) -> dict[str, Tensor]:
         return {
             name: nn.functional.linear(
                 features, params[f"head.{name}.weight"], params[f"head.{name}.bias"]

@@ -21,6 +21,7 @@ from discorl.runs.folder import CONFIG_FILE, RULE_FILE
 from discorl.settings import flat_settings, split_spec, typed
 from discorl.training.agent import AGENT_FILE, DAMAGE, Blueprint
 from discorl.training.config import TrainConfig
+from discorl.training.paper import is_in_paper
 from discorl.training.presets import Kind, PresetName, make_config, observation_kind
 
 AnyConfig = TrainConfig | DiscoverConfig | DistilConfig | CompareConfig
@@ -66,7 +67,8 @@ def find_preset_of(run: RunData, values: dict[str, Any]) -> Preset | None:
         return None
     try:
         kind = _observed(run.folder) if is_external(values["env"]) else None
-        found = [_preset(values, rule, name, kind) for name in get_args(PresetName)]
+        names = [n for n in get_args(PresetName) if n != "paper" or is_in_paper(values["env"])]
+        found = [_preset(values, rule, name, kind) for name in names]
     except (DiscorlError, *DAMAGE):
         return None
     return min(found, key=lambda preset: len(differing(values, preset.values)))

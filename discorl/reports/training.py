@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +50,8 @@ _RESULTS = {
     "eval_return_greedy": "evaluation, greedy",
     "eval_return_sampled": "evaluation, sampled",
 }
+_SCORES = {"score": "score", "score_evaluation": "score, sampled evaluation"}
+"""Of runs in environments for which the field reports a score in place of the return."""
 
 
 def training_part(runs: Sequence[RunData], ident: str) -> Html:
@@ -70,7 +72,13 @@ def training_part(runs: Sequence[RunData], ident: str) -> Html:
     )
 
 
+def _results(runs: Iterable[RunData]) -> dict[str, str]:
+    """What is shown of results; scores only where there are some."""
+    return _RESULTS | (_SCORES if any("score" in run.result for run in runs) else {})
+
+
 def _runs_table(runs: Sequence[RunData]) -> Html:
+    results = _results(runs)
     header = (
         "run",
         "environment",
@@ -79,7 +87,7 @@ def _runs_table(runs: Sequence[RunData]) -> Html:
         "training steps",
         "environment steps",
         "episodes",
-        *_RESULTS.values(),
+        *results.values(),
         "seconds",
     )
     rows = [
@@ -92,7 +100,7 @@ def _runs_table(runs: Sequence[RunData]) -> Html:
             run.newest("charts/env_steps"),
             run.newest("charts/episodes"),
             run.newest(EPISODE_RETURN),
-            *(run.result.get(name) if run.finished else None for name in list(_RESULTS)[1:]),
+            *(run.result.get(name) if run.finished else None for name in list(results)[1:]),
             run.newest("time/seconds"),
         )
         for run in runs

@@ -21,7 +21,7 @@ from discorl.values import (
     value_loss_from_td,
     vtrace,
 )
-from discorl.values.distributions import log_prob
+from discorl.values.distributions import log_prob, unmasked
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class ActorCritic(HandWritten):
             - targets.entropy_cost * policy_entropy
         )
         metrics = {
-            "logits": logits.detach().mean(),
+            "logits": torch.where(unmasked(logits), logits, 0.0).detach().mean(),
             "entropy": policy_entropy.detach().mean(),
             "pg_advs": targets.advantage.mean(),
             "raw_advs": targets.raw_advantage.mean(),

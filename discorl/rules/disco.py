@@ -32,7 +32,7 @@ from discorl.values import (
     update_together,
     value_loss_from_td,
 )
-from discorl.values.distributions import entropy_of, kl_of
+from discorl.values.distributions import entropy_of, kl_of, mask_logits, unmasked
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class DiscoRule:
             transitions.group,
         )
         targets = DiscoTargets(
-            policy=meta_outputs.policy,
+            policy=mask_logits(meta_outputs.policy, unmasked(outputs.logits[:-1])),
             y=meta_outputs.y,
             z=meta_outputs.z,
             meta_input=meta_outputs.meta_input,
@@ -307,7 +307,7 @@ class DiscoRule:
         )
         with torch.no_grad():
             metrics = {
-                "logits": logits.mean(),
+                "logits": _mean_of_legal(logits),
                 "y": y.mean(),
                 "z": targets.mean_z,
                 "entropy": entropy_of(log_policy).mean(),
@@ -317,7 +317,7 @@ class DiscoRule:
                 "y_loss": y_loss.mean(),
                 "z_loss": z_loss.mean(),
                 "aux_kl_loss": aux_loss.mean(),
-                "pi_hat": targets.policy.mean(),
+                "pi_hat": _mean_of_legal(targets.policy),
                 "y_hat": targets.y.mean(),
                 "z_hat": targets.z.mean(),
                 "pi_hat_entropy": entropy_of(log_policy_target).mean(),
@@ -342,6 +342,11 @@ class DiscoRule:
 
     def _heads(self, transitions: Transitions) -> HeadSpec:
         return self.heads(transitions.behaviour_logits.shape[-1])
+
+
+def _mean_of_legal(logits: Tensor) -> Tensor:
+    """[]: the mean of logits [T, B, A], with zeros in place of masked ones."""
+    return torch.where(unmasked(logits), logits, 0.0).mean()
 
 
 def disco_heads(config: DiscoConfig, num_actions: int) -> HeadSpec:

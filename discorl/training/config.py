@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from discorl.envs.registry import is_external
+from discorl.envs.worlds import find_world
 from discorl.library.catalogue import DEFAULT_RULE
 from discorl.life.config import LifeConfig
 from discorl.runs.config import RunConfig
@@ -79,6 +80,7 @@ _OF_GYMNASIUM = (
     "env_kwargs",
     "env_wrappers",
     "discretize_actions",
+    "mask_actions",
 )
 """Settings of environments that Gymnasium makes."""
 
@@ -109,6 +111,12 @@ def unused_settings(config: TrainConfig) -> list[str]:
             "discorl makes these games itself",
             environment,
             _OF_GYMNASIUM,
+        ),
+        (
+            find_world(config.env) is not None,
+            "these take settings after a colon",
+            environment,
+            ("env_kwargs",),
         ),
         (replay.replay_fraction == 0, "--replay-fraction is 0", replay, ("replay_capacity",)),
         (

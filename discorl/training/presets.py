@@ -21,8 +21,10 @@ from discorl.observations import ObservationSpec, spec_entries
 from discorl.rules.base import UpdateRule
 from discorl.settings import change, flat_settings, join_spec, split_spec
 from discorl.training.config import TrainConfig
+from discorl.training.paper import paper_domain, paper_environment
 
-PresetName = Literal["default", "published"]
+PresetName = Literal["default", "published", "paper"]
+"""Ours; those of the published notebook, the same everywhere; the paper's, by environment."""
 Kind = Literal["vector", "board", "pixels"]
 """What an agent sees in an external environment: numbers, a small board, or an image."""
 
@@ -277,7 +279,7 @@ def observation_kind(spec: ObservationSpec) -> Kind:
     bodies = {choose_body(entry) for entry in spec_entries(spec).values()}
     if "nature" in bodies:
         return "pixels"
-    images = any(entry.is_image for entry in spec_entries(spec).values())
+    images = any(entry.is_image or entry.is_map for entry in spec_entries(spec).values())
     return "board" if images else "vector"
 
 
@@ -331,6 +333,11 @@ def make_config(
         rule = default_rule(env)
     text = rule if isinstance(rule, str) else name_rule(rule)
     name, family = _names(rule)
+    if preset == "paper":
+        own = paper_domain(env).settings()
+        return TrainConfig.from_json(
+            {"env": paper_environment(env), "rule": text, **own, **settings}
+        )
     values = _OF_GAMES.get((preset, name), _OF_GAMES[preset, family])
     if preset == "default" and (kind := kind or environment_kind(env, settings)) is not None:
         of_kind = find_preset(kind)

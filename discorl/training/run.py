@@ -19,6 +19,8 @@ import torch
 from torch import nn
 
 from discorl.envs.human_scores import human_normalized
+from discorl.envs.outcomes import Telling, mean_outcomes
+from discorl.envs.scores import field_score
 from discorl.envs.sources import EnvironmentSource
 from discorl.errors import DiscorlError
 from discorl.files import write_json
@@ -416,11 +418,17 @@ class TrainingRun:
             self._evaluate(),
             EpisodeLog.of_all(self.trainer.life.episodes, self.group),
         )
-        result = self._conclude(evaluations, episodes.count) if evaluations else {}
+        env = self.trainer.life.env
+        told = self.group.exchange(env.outcomes.totals() if isinstance(env, Telling) else {})
+        result = (
+            self._conclude(evaluations, episodes.count, mean_outcomes(told)) if evaluations else {}
+        )
         self.group.wait()
         return result
 
-    def _conclude(self, evaluations: dict[str, Evaluation], episodes: int) -> dict[str, Any]:
+    def _conclude(
+        self, evaluations: dict[str, Evaluation], episodes: int, outcomes: dict[str, float]
+    ) -> dict[str, Any]:
         trainer, config, folder = self.trainer, self.config, self.folder
         greedy, sampled = evaluations["greedy"], evaluations["sampled"]
         if config.run.eval_every:
@@ -450,6 +458,7 @@ class TrainingRun:
             **{f"share_{phase}": round(seconds[phase] / total, 4) for phase in PHASES},
             "env_steps_per_second": round(trainer.env_steps / total, 1),
             **_human_normalized(config.env, last.get(EPISODE_RETURN), sampled.mean_return),
+            **_scores(config.env, last.get(EPISODE_RETURN), outcomes, sampled),
             "folder": str(folder),
         }
         write_json(folder / RESULT_FILE, result)
@@ -508,6 +517,23 @@ def _human_normalized(env: str, trained: float | None, sampled: float) -> dict[s
             for name, score in scores.items()
         }
     }
+
+
+def _scores(
+    env: str, trained: float | None, outcomes: dict[str, float], sampled: Evaluation
+) -> dict[str, Any]:
+    """The field's score of the training episodes and of the sampled evaluation, and what episodes
+    came to on average; nothing where the field reports returns and none is told."""
+    result: dict[str, Any] = {}
+    training = None if trained is None else field_score(env, trained, outcomes)
+    evaluation = field_score(env, sampled.mean_return, sampled.outcomes)
+    if (score := evaluation or training) is not None:
+        result["score"] = score.name
+        result["score_training"] = training and training.value
+        result["score_evaluation"] = evaluation and evaluation.value
+    if outcomes or sampled.outcomes:
+        result["outcomes"] = {"training": outcomes, "evaluation": sampled.outcomes}
+    return result
 
 
 def run_notes(trainer: Trainer) -> list[str]:

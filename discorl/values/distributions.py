@@ -5,6 +5,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+MASKED = -1e6
+"""The logit of an action that is not legal: its probability is exactly zero, and nothing that is
+computed with it overflows."""
+
+
+def mask_logits(logits: Tensor, legal: Tensor) -> Tensor:
+    """Logits [..., N] with `MASKED` where `legal` [..., N] is zero; no gradient flows there."""
+    return torch.where(legal > 0, logits, MASKED)
+
+
+def unmasked(logits: Tensor) -> Tensor:
+    """[..., N]: whether an action is legal; everywhere, if nothing was masked."""
+    return logits > MASKED / 2
+
 
 def lookup(table: Tensor, index: Tensor) -> Tensor:
     """Pick one row per step: table [T, B, A, ...], integer index [T, B] -> [T, B, ...]."""

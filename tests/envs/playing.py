@@ -32,6 +32,8 @@ SPECS = [
     "memory:cues=5,delay=1,visible=true",
     "mountain_car:power=0.006,steps=50",
     "mountain_car:steps=1",
+    "sokoban:count=3,steps=30",
+    "sokoban:rows=5,columns=6,boxes=1,walls=1,count=2,steps=5,seed=4",
     "umbrella",
     "umbrella:length=1,distractors=0,noise=0",
     "umbrella:length=2,wait=3",

@@ -134,6 +134,31 @@ def test_unknown_presets_are_named():
         make_config(preset="fast")
 
 
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ("ALE/Pong-v5", {"env": "ALE/Pong-v5", "batch_size": 96, "warmup_updates": 34_482}),
+        ("procgen/coinrun", {"env": "procgen/coinrun:stack=4", "batch_size": 192, "num_envs": 19}),
+        ("crafter:size=32", {"env": "crafter:size=32,stack=30", "weight_decay": 0.3}),
+        ("crafter:stack=8", {"env": "crafter:stack=8", "learning_rate_schedule": "constant"}),
+        ("nethack", {"max_step": 0.3, "learning_rate": 1e-4, "body": "auto", "torso": (768,)}),
+        ("sokoban", {"body": "impala", "channels": (256, 384, 384, 256), "model_size": 1024}),
+    ],
+)
+def test_the_papers_settings(env, expected):
+    values = make_config(env, "disco103", "paper").to_json()
+    assert values | expected == values
+    steps = {"crafter": 5e7}.get(env.partition(":")[0], 2e8)
+    config = make_config(env, "disco103", "paper")
+    assert config.env_steps == pytest.approx(steps, rel=1e-3)
+
+
+def test_the_papers_settings_can_be_overridden_and_refused():
+    assert make_config("ALE/Pong-v5", "disco103", "paper", num_envs=8).num_envs == 8
+    with pytest.raises(DiscorlError, match=r"tells no settings for 'CartPole-v1'"):
+        make_config("CartPole-v1", "disco103", "paper")
+
+
 @pytest.mark.parametrize("preset", KIND_PRESETS, ids=lambda p: p.kind)
 def test_sapling_is_fed_like_the_rule_that_it_was_distilled_from(preset):
     student, teacher = (make_config(preset.example, rule) for rule in ("sapling", "disco103"))

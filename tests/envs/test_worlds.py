@@ -1,0 +1,199 @@
+"""Well-known worlds: each is made, played, trained in, resumed and evaluated where it is installed.
+
+Where it is not, its test is skipped and says what installs it.
+"""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import discorl
+from discorl.envs import make_environment
+from discorl.envs.base import EnvironmentConfig
+from discorl.envs.kinds import text_bytes
+from discorl.envs.registry import is_external
+from discorl.envs.scores import (
+    PROCGEN_EASY,
+    PROCGEN_HARD,
+    crafter_score,
+    field_score,
+    procgen_normalized,
+)
+from discorl.envs.worlds import WORLDS, find_world
+from discorl.errors import DiscorlError
+from discorl.observations import observation_leaves
+from discorl.training.run import resume_run
+from discorl.tree import flatten
+
+FAST = ("minigrid/DoorKey-5x5-v0", "minigrid/DoorKey-5x5-v0:full=true,mission=false")
+SLOW = (
+    "bsuite/catch/0",
+    "bsuite/cartpole_noise/3",
+    "crafter:stack=4,steps=40",
+    "minihack/Room-5x5-v0",
+    "nethack",
+    "nethack:task=score,crop=5,steps=50",
+    "procgen/coinrun:mode=easy,levels=200",
+    "procgen/bigfish:stack=4",
+)
+RULE = "actor_critic:num_bins=5,max_abs_value=2"
+TINY = {
+    "torso": (8,),
+    "channels": (),
+    "num_envs": 2,
+    "rollout_length": 5,
+    "batch_size": 2,
+    "replay_fraction": 0.5,
+    "replay_ratio": 1,
+    "eval_episodes": 2,
+    "eval_max_steps": 30,
+}
+NUMBER = 400
+
+
+def needs(spec):
+    world = find_world(spec)
+    marks = [pytest.mark.skipif(not world.installed, reason=f"needs {world.install_line}")]
+    return pytest.param(spec, marks=marks + ([pytest.mark.slow] if spec in SLOW else []))
+
+
+@pytest.mark.parametrize("spec", [needs(spec) for spec in (*FAST, *SLOW)])
+def test_every_world_is_played(spec):
+    """A seed fixes what happens, observations fit, and episodes go on."""
+    first, again, other = (play(spec, seed, 30) for seed in (0, 0, 1))
+    assert same(first, again)
+    assert not same(first, other)
+    steps = play(spec, 2, 1000 if spec in SLOW else 300)
+    assert sum(int(step.ended.sum()) for step in steps) > 0 or spec == "nethack"
+
+
+def play(spec, seed, count):
+    env = make_environment(spec, 2)
+    generator = torch.Generator().manual_seed(seed)
+    steps = [env.reset(seed)]
+    actions = torch.randint(env.num_actions, (count, 2), generator=generator)
+    steps += [env.step(action) for action in actions]
+    names = env.action_names
+    assert names is None or len(names) == env.num_actions
+    env.close()
+    return steps
+
+
+def same(one, other):
+    pairs = zip(one, other, strict=True)
+    return all(torch.equal(leaf, flatten(b)[k]) for a, b in pairs for k, leaf in flatten(a).items())
+
+
+@pytest.mark.parametrize("spec", [needs(spec) for spec in (*FAST[:1], *SLOW)])
+def test_every_world_is_trained_in(spec, tmp_path):
+    run = discorl.train(spec, RULE, tmp_path / "run", steps=20, **TINY)
+    assert run["updates"] > 0
+    assert resume_run(Path(run["folder"]), steps=22)["steps"] == 22
+    agent = discorl.load_agent(run["folder"])
+    score = discorl.evaluate(agent, spec, 2, max_steps=10)
+    assert score.episodes == 2
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
+def test_worlds_that_are_missing_say_how_to_get_them(world, monkeypatch):
+    monkeypatch.setattr("discorl.envs.worlds.find_spec", lambda name: None)
+    words = "discorl\\[" + world.extra if world.extra else "cannot be installed"
+    with pytest.raises(DiscorlError, match=words):
+        make_environment(world.example, 1)
+    assert is_external(world.example)
+
+
+def test_modules_are_not_taken_for_worlds():
+    assert find_world("minigrid:MiniGrid-Empty-5x5-v0") is None
+    assert find_world("crafter:make_env") is None
+    assert find_world("crafter:stack=2").name == "crafter"
+
+
+@pytest.mark.parametrize("spec", [needs("minigrid/Nowhere-v0")])
+def test_unknown_names_have_neighbours(spec):
+    with pytest.raises(DiscorlError, match=r"unknown environment 'minigrid/Nowhere-v0'"):
+        make_environment(spec, 1)
+    with pytest.raises(DiscorlError, match="text: expected at least 1"):
+        make_environment("minigrid/DoorKey-5x5-v0:text=0", 1)
+
+
+@pytest.mark.parametrize("spec", [needs("minigrid/GoToObject-6x6-N2-v0")])
+def test_missions_are_read(spec):
+    step = make_environment(spec, 2).reset(0)
+    texts = [bytes(row.tolist()).rstrip(b"\0").decode() for row in step.observation["mission"]]
+    assert all(text.startswith("go to the ") for text in texts)
+    assert text_bytes("añb", 3).tolist() == [97, 195, 177]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", [needs("crafter:steps=30")])
+def test_crafter_tells_achievements(spec, tmp_path):
+    run = discorl.train(spec, RULE, tmp_path / "run", steps=16, **TINY)
+    assert run["score"] == "crafter_score"
+    for part in ("training", "evaluation"):
+        rates = run["outcomes"][part]
+        assert len(rates) == 22
+        assert all(0 <= rate <= 1 for rate in rates.values())
+        assert run[f"score_{part}"] == pytest.approx(crafter_score(rates))
+    more = resume_run(Path(run["folder"]), steps=24)
+    # What was achieved before the resume still counts.
+    episodes = more["episodes"]
+    wakes = more["outcomes"]["training"]["collect_sapling"] * episodes
+    assert wakes == pytest.approx(round(wakes))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", [needs("nethack:task=score")])
+def test_the_crop_is_around_the_hero(spec):
+    env = make_environment(spec, 1)
+    step = env.reset(0)
+    column, row = (round(math.expm1(float(n))) for n in step.observation["blstats"][0, :2])
+    glyphs, crop = step.observation["glyphs"][0], step.observation["crop"][0]
+    assert crop[4, 4] == glyphs[row, column]
+    assert crop.dtype == glyphs.dtype == torch.int16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", [needs("procgen/bigfish:mode=easy,stack=3")])
+def test_stacks_begin_anew_with_each_level(spec):
+    steps = play(spec, 0, NUMBER)
+    (ends,) = torch.nonzero(torch.stack([s.terminated[0] for s in steps]), as_tuple=True)
+    assert len(ends)
+    stack = steps[int(ends[0])].observation[0]
+    assert stack[:2].eq(0).all()
+    assert stack[2].any()
+
+
+def test_workers_and_wrappers_reach_worlds():
+    pytest.importorskip("minigrid", reason="needs pip install 'discorl[minigrid]'")
+    config = EnvironmentConfig(env_workers=True)
+    env = make_environment("minigrid/Empty-5x5-v0", 2, config=config)
+    assert set(observation_leaves(env.reset(0).observation)) == {"image", "direction", "mission"}
+    env.close()
+
+
+def test_procgen_scores_by_hand():
+    assert set(PROCGEN_EASY) == set(PROCGEN_HARD)
+    assert len(PROCGEN_HARD) == 16
+    assert procgen_normalized("procgen/coinrun", 7.5) == 0.5
+    assert procgen_normalized("procgen/starpilot:mode=easy,levels=200", 64) == 1
+    assert procgen_normalized("procgen/starpilot", 1.5) == 0
+    assert procgen_normalized("procgen/starpilot:mode=extreme", 1.5) is None
+    assert field_score("procgen/bigfish", 20.0).name == "procgen_normalized"
+
+
+def test_crafter_scores_by_hand():
+    assert crafter_score({"a": 0.0, "b": 0.0}) == 0
+    assert crafter_score({"a": 1.0, "b": 1.0}) == pytest.approx(100)
+    # The square root of 101, less one.
+    assert crafter_score({"a": 1.0, "b": 0.0}) == pytest.approx(np.sqrt(101) - 1)
+
+
+def test_bsuite_scores_by_hand():
+    assert field_score("bsuite/catch/3", 0.0, {"regret": 0.4}).value == pytest.approx(0.75)
+    assert field_score("bsuite/catch", 0.0, {"regret": 3.0}).value == 0
+    assert field_score("bsuite/deep_sea/0", 0.0, {}) is None
+    assert field_score("CartPole-v1", 1.0) is None
