@@ -435,8 +435,10 @@ def test_a_killed_comparison_leaves_no_worker():
     ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     children = []
-    while not any("spawn_main" in Path(f"/proc/{c}/cmdline").read_text() for c in children):
+    deadline = time.monotonic() + 120
+    while not any("popen_loky" in Path(f"/proc/{c}/cmdline").read_text() for c in children):
         assert process.poll() is None
+        assert time.monotonic() < deadline, "no worker was started"
         time.sleep(0.2)
         listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
         children = listed.split() if Path("c/config.json").exists() else []
