@@ -346,6 +346,9 @@ def test_files_that_are_no_agents(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(DiscorlError, match=r"agent\.safetensors: "):
         discorl.load_agent(path)
+    with pytest.raises(DiscorlError, match=r"agent\.safetensors: "):
+        discorl.load_agent(tmp_path)  # As `discorl pack` writes it.
+    path.unlink()
     with pytest.raises(DiscorlError, match="holds no run"):
         discorl.load_agent(tmp_path)
 

@@ -17,6 +17,7 @@ from discorl.cli.launch import LAUNCHED
 from discorl.comparison.config import CompareConfig
 from discorl.discovery.config import DiscoverConfig
 from discorl.envs import registry
+from discorl.envs.worlds import find_world
 from discorl.library import catalogue
 from discorl.rules.disco import DiscoRule
 from discorl.runs.metrics import read_metrics
@@ -119,6 +120,10 @@ def test_commands_parse(command: str, tmp_path: Path, monkeypatch: pytest.Monkey
             file = tmp_path / place / "config.json" if flag == "--resume" else tmp_path / place
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(CONFIGS[name]().to_json()))
+    # and the package that its environment needs
+    for world in filter(None, map(find_world, args)):
+        if not world.installed:
+            pytest.skip(f"{world.name} is not installed: pip install 'discorl[{world.extra}]'")
     # When it is parsed and not run, then nothing is wrong with it
     assert main([name, *args]) == 0
 

@@ -255,6 +255,8 @@ class RuleRun:
     def _work(self) -> int:
         """Of the largest computation, where agents are stacked of all; of evolution's it is not
         known, and never small."""
+        if self.config.meta.meta_optimiser == "es":
+            return SMALL_WORK
         own = [m.life.work for m in self.discoverer.members if isinstance(m, Resident)]
         together = sum if is_one_computation(self.config) else max
         return together(own) if own else SMALL_WORK

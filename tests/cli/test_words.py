@@ -128,7 +128,7 @@ def test_a_long_evaluation_tells_how_far_it_is_where_there_is_no_terminal(
 
 
 def test_a_comparison_says_what_it_is_doing(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("discorl.cli.compare._SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("discorl.comparison.display._SECONDS_BETWEEN_LINES", 0.0)
     few = ["--seeds", "1", "--steps", "3", "--set", "torso=4", "--jobs", "1"]
     env = "catch:rows=3,columns=3"
     args = ["compare", "--rules", "actor_critic", "--envs", env, *few]
