@@ -71,8 +71,8 @@ def join_group(device: torch.device | str = "cpu", timeout: float = TIMEOUT) -> 
     wait = timedelta(seconds=timeout)
     try:
         place, rank, size = next(rendezvous("env://", timeout=wait))
-        # Several runs in a row meet at one place, and so do processes that a launcher restarted: they
-        # must not find what was left there before.
+        # Several runs in a row meet at one place, and so do processes that a launcher restarted.
+        # They must not find what was left there before.
         lives = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         prefix = f"discorl_{lives}_{next(_meetings)}"
         store = dist.PrefixStore(prefix, place)  # type: ignore[attr-defined]

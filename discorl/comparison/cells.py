@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from discorl.comparison.peers import PeerConfig
+from discorl.envs.base import EnvironmentConfig
 from discorl.errors import DiscorlError
 from discorl.files import read_json, write_json
 from discorl.runs.folder import file_name
@@ -103,13 +104,20 @@ def read_cell(folder: Path, cell: Cell) -> CellResult | None:
 def _read_earlier(folder: Path, cell: Cell) -> CellResult | None:
     """The result under the name that an earlier version gave the same cell, if there is one."""
     wanted = _plain(cell.config.to_json())
-    defaults = TrainConfig().to_json() if isinstance(cell.config, TrainConfig) else {}
     begins = cell.name.rpartition("-")[0]
     for path in sorted(folder.glob(f"{escape(begins)}-*.json")):
         result = _read(path)
-        if result.rule == cell.label and _plain(defaults | result.config) == wanted:
+        if result.rule == cell.label and _plain(_with_defaults(cell, result.config)) == wanted:
             return result
     return None
+
+
+def _with_defaults(cell: Cell, values: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration with the defaults of settings that it does not know."""
+    if isinstance(cell.config, TrainConfig):
+        return TrainConfig().to_json() | values
+    environment = asdict(EnvironmentConfig()) | values.get("environment", {})
+    return values | {"environment": environment}
 
 
 def _plain(values: dict[str, Any]) -> Any:

@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from discorl.comparison.cells import Cell, CellResult, read_cell, write_cell
+from discorl.comparison.peers import PeerConfig
+from discorl.envs.base import EnvironmentConfig
 from discorl.errors import DiscorlError
 from discorl.settings import change
 from discorl.training.config import TrainConfig
@@ -43,6 +45,20 @@ def test_a_result_from_before_there_was_a_setting_is_found(tmp_path):
     assert read_cell(tmp_path, other) is None
     another_rule = replace(CELL, label="sprout")
     assert read_cell(tmp_path, another_rule) is None
+
+
+def test_a_peers_result_from_before_there_was_a_setting_is_found(tmp_path):
+    config = PeerConfig("CartPole-v1", 0, 100, "ppo", {"gamma": 0.9})
+    cell = Cell("sb3/ppo", config, "sb3/ppo")
+    stored = config.to_json()
+    del stored["environment"]["mask_actions"]
+    result = replace(RESULT, rule="sb3/ppo", env=config.env, config=stored)
+    write_cell(tmp_path, cell, result)
+    (path,) = tmp_path.glob("*.json")
+    path.rename(path.with_name(path.name.rpartition("-")[0] + "-0123456789.json"))
+    assert read_cell(tmp_path, cell).final_return == 0.5
+    masked = replace(config, environment=EnvironmentConfig(mask_actions=True))
+    assert read_cell(tmp_path, replace(cell, config=masked)) is None
 
 
 @pytest.mark.parametrize(
