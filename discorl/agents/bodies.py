@@ -72,12 +72,11 @@ def _make_torso(spec: ObservationSpec, config: NetworkConfig) -> Torso:
             f"--body {config.body} reads images, but the observation has the shape {shapes}: "
             "use --body mlp"
         )
-    if isinstance(spec, ArraySpec):
-        return _array_torso(spec, config)
-    return DictTorso({name: _array_torso(entry, config) for name, entry in spec.items()})
+    torsos = {name: _array_torso(name, entry, config) for name, entry in entries.items()}
+    return DictTorso(torsos) if isinstance(spec, dict) else next(iter(torsos.values()))
 
 
-def _array_torso(spec: ArraySpec, config: NetworkConfig) -> Torso:
+def _array_torso(name: str, spec: ArraySpec, config: NetworkConfig) -> Torso:
     if spec.kinds:
         return kinds_torso(spec, config.torso)
     body = config.body
@@ -89,6 +88,8 @@ def _array_torso(spec: ArraySpec, config: NetworkConfig) -> Torso:
         )
     torso = _image_torso(body, spec, config)
     torso.in_bfloat16 = config.bfloat16
+    if config.centre_images:
+        torso.centre(name)
     return torso
 
 

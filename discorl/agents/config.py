@@ -42,6 +42,9 @@ class NetworkConfig:
     layer_norm: bool = False
     """Before each ReLU of the body, shift and scale a layer's units to mean 0 and variance 1: then
     none of them dies at high learning rates."""
+    centre_images: bool = False
+    """Subtract from every image the mean of those seen so far, pixel by pixel, and scale what is
+    left to a deviation of one: else what all images share drowns what tells them apart."""
     bfloat16: bool = False
     """Compute convolutions and the layers behind them in bfloat16: two to three times as fast where
     the processor can. Heads, targets and losses keep their type."""

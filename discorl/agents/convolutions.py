@@ -46,6 +46,15 @@ class ImageTorso(Torso):
         self.stack = stack
         self.head = MLPTorso((flat_size,), sizes, activate_last=True, layer_norm=layer_norm)
         self.output_size = self.head.output_size
+        self.centred: str | None = None
+        """The entry of the observation that it reads, if it reads it without what images share."""
+
+    def centre(self, entry: str) -> None:
+        """From now on, images are read less `common`, in units of `spread`. Both are parameters
+        that no gradient changes: `life.backdrop` does."""
+        self.centred = entry
+        self.common = nn.Parameter(torch.zeros(self.shape))
+        self.spread = nn.Parameter(torch.tensor(1 / self.scale))
 
     def init_(self, generator: torch.Generator) -> None:
         """See `Torso.init_`: truncated normal by fan-in, times the gain; biases zero."""
@@ -54,8 +63,11 @@ class ImageTorso(Torso):
                 redraw_layer_(module, generator)
         self.head.init_(generator)
         with torch.no_grad():
-            for parameter in self.parameters():
+            for parameter in (*self.stack.parameters(), *self.head.parameters()):
                 parameter.mul_(self.gain)
+            if self.centred:
+                self.common.zero_()
+                self.spread.fill_(1 / self.scale)
 
     def forward(self, observations: Tensor) -> Tensor:
         """[..., *shape] -> [..., output_size]."""
@@ -66,9 +78,14 @@ class ImageTorso(Torso):
         prefix = observations.shape[: observations.dim() - len(self.shape)]
         dtype = next(iter(params.values())).dtype
         x = observations.reshape(math.prod(prefix), *self.shape)
-        x = x.to(torch.bfloat16 if self.in_bfloat16 else dtype)
-        if self.scale != 1:
-            x = x * self.scale
+        if self.centred:
+            # In full precision: the difference is what counts, and it is small.
+            common, spread = (params[name].detach() for name in ("common", "spread"))
+            x = (x.to(dtype) - common) / spread
+        else:
+            x = x.to(torch.bfloat16 if self.in_bfloat16 else dtype)
+            if self.scale != 1:
+                x = x * self.scale
         if len(self.shape) == 4:
             x = x.permute(0, 1, 4, 2, 3).flatten(1, 2)
         elif self.channels_last:

@@ -45,6 +45,10 @@ class RunningMoments:
             return self._normalize(*leaf)
         return {name: self._normalize(name, leaf) for name, leaf in observation.items()}
 
+    def mean(self, name: str = "observations") -> Tensor:
+        """The mean of an entry, in float64."""
+        return self._state[f"{name}/mean"]
+
     def deviation(self, name: str = "observations") -> Tensor:
         """The standard deviation of an entry, in float64."""
         count, squares = self._state[f"{name}/count"], self._state[f"{name}/squares"]

@@ -22,6 +22,7 @@ from discorl.group import SOLO, Group
 from discorl.layers import Params
 from discorl.learner import LearnerState
 from discorl.life.acting import Acted, act
+from discorl.life.backdrop import Backdrop
 from discorl.life.config import LifeConfig
 from discorl.life.episodes import RECENT_EPISODES, EpisodeLog
 from discorl.life.mind import Mind
@@ -30,7 +31,7 @@ from discorl.life.rewards import RewardScaler
 from discorl.replay import ReplaySpec
 from discorl.rollout import Memory, Rollout
 from discorl.rules.base import Metrics, UpdateRule
-from discorl.tree import split_groups, unflatten
+from discorl.tree import split_groups, tree_map, unflatten
 
 _PLACES = 100
 """Of an image, roughly, at which the weights of a convolution are used."""
@@ -161,6 +162,10 @@ class Life:
             )
         if self._moments is not None:
             self._moments.share()
+        if self._backdrop is not None:
+            # One step of a rollout is enough: its images hardly differ from those before.
+            self._backdrop.take_in(tree_map(lambda t: t[-1], acted.rollout.observations))
+            self.mind.state = self._backdrop.bring_up_to_date(self.state)
         self.episodes.update(acted)
         self.time_step, self.memory = acted.step, acted.memory
         rollout = self._shape_rewards(acted).to(self.dtype)
@@ -226,6 +231,8 @@ class Life:
             groups["memory"] = self.memory
         if self._scaler is not None:
             groups["rewards"] = self._scaler.state_dict()
+        if self._backdrop is not None:
+            groups["backdrop"] = self._backdrop.moments.state_dict()
         return groups
 
     def load_state_dict(self, groups: dict[str, dict[str, Tensor]]) -> None:
@@ -238,6 +245,8 @@ class Life:
         self.episodes.load_state_dict(groups["episodes"])
         if self._scaler is not None:
             self._scaler.load_state_dict(groups["rewards"])
+        if self._backdrop is not None:
+            self._backdrop.moments.load_state_dict(groups.get("backdrop", {}))
         if self.memory is not None:
             self.memory = unflatten(self.memory, groups["memory"])
         fresh_step = self.env.load_state_dict(groups["env"])
@@ -261,6 +270,8 @@ class Life:
         self.episodes.inherit([part["episodes"] for part in parts], self.group)
         if self._scaler is not None:
             self._scaler.inherit(parts[0]["rewards"])
+        if self._backdrop is not None:
+            self._backdrop.moments.load_state_dict(parts[0].get("backdrop", {}))
         if self._moments is not None:
             moments = split_groups(parts[0]["env"]).get("normalizer", {})
             self._moments.load_state_dict(moments)
@@ -281,6 +292,7 @@ class Life:
         """What a newborn agent has: no memories, nothing stored, no idea of rewards."""
         num_envs = self.config.experience.num_envs
         self.memory = self._no_memory()
+        self._backdrop = Backdrop.of(self.mind.learner.agent, self._no_moments())
         scales = self.config.rewards.scales
         self._scaler = RewardScaler(num_envs, self.device, self._no_moments()) if scales else None
         spec = ReplaySpec(
