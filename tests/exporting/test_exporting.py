@@ -60,6 +60,7 @@ class Mixed(gymnasium.Env):
 AGENTS = {
     "mlp": (BOARD, {"body": "mlp"}),
     "conv": (BOARD, {"body": "conv"}),
+    "centred": (BOARD, {"body": "conv", "centre_images": True}),
     "gru": ("memory:delay=2", {"memory": "gru", "memory_size": 8}),
     "normalised": ("cartpole", {"normalize_observations": True}),
     "mixed": (Mixed(), {"normalize_observations": True}),
@@ -106,7 +107,7 @@ def read_description(path):
 
 
 @formats
-@pytest.mark.parametrize("kind", ["mlp", "conv", "normalised"])
+@pytest.mark.parametrize("kind", ["mlp", "conv", "centred", "normalised"])
 def test_the_file_agrees_with_the_agent(kind, suffix, agents, tmp_path):
     agent, path = agents(kind), tmp_path / f"policy.{suffix}"
     exported = discorl.export_policy(agent, path)
