@@ -78,12 +78,13 @@ class ImageTorso(Torso):
         prefix = observations.shape[: observations.dim() - len(self.shape)]
         dtype = next(iter(params.values())).dtype
         x = observations.reshape(math.prod(prefix), *self.shape)
+        kind = torch.bfloat16 if self.in_bfloat16 else dtype
         if self.centred:
-            # In full precision: the difference is what counts, and it is small.
+            # Subtracted in full precision: the difference is small, and it is what counts.
             common, spread = (params[name].detach() for name in ("common", "spread"))
-            x = (x.to(dtype) - common) / spread
+            x = (x - common).to(kind) / spread.to(kind)
         else:
-            x = x.to(torch.bfloat16 if self.in_bfloat16 else dtype)
+            x = x.to(kind)
             if self.scale != 1:
                 x = x * self.scale
         if len(self.shape) == 4:
@@ -91,8 +92,8 @@ class ImageTorso(Torso):
         elif self.channels_last:
             x = x.permute(0, 3, 1, 2)
         # Some devices have no half precision, and refuse even to be told that it is off.
-        kind = x.device.type if torch.amp.is_autocast_available(x.device.type) else "cpu"
-        with torch.autocast(kind, torch.bfloat16, enabled=self.in_bfloat16):
+        device = x.device.type if torch.amp.is_autocast_available(x.device.type) else "cpu"
+        with torch.autocast(device, torch.bfloat16, enabled=self.in_bfloat16):
             for index, module in enumerate(self.stack):
                 x = _apply(module, params, f"stack.{index}", x)
             features = self.head.functional(self._head_params(params), x.flatten(start_dim=1))
