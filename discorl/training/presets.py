@@ -146,6 +146,7 @@ _ACTOR_CRITIC_FED: Settings = {
 _PIXELS: Settings = {
     **_SMALL_NETWORK,
     "layer_norm": True,
+    "centre_images": True,
     "torso": (256,),
     "channels": (16, 32, 32),
     "num_envs": 16,
