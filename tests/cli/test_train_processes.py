@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+import tomllib
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from discorl.runs.checkpoint import list_checkpoints
 from discorl.runs.metrics import read_metrics
 from discorl.training import run, together
 
+ROOT = Path(__file__).parents[2]
 STEPS = 30
 TRAIN = [
     *("train", "cartpole", "--rule", "actor_critic", "--steps", STEPS),
@@ -129,6 +131,56 @@ def test_a_signal_to_the_launcher_stops_it_quietly(tmp_path):
     assert f"Resume with: discorl resume {folder}" in out
     assert "Traceback" not in out + err
     assert list_checkpoints(folder / "checkpoints")
+
+
+DISCOVER = [
+    *("discover", "--meta-steps", 3000, "--agents", 2, "--envs", "catch:rows=4,columns=3"),
+    *("--widths", 8, "--model-size", 4, "--head-hidden", 4, "--value-torso", 8),
+    *("--num-envs", 2, "--rollout-length", 4, "--lifetimes", 4, 8, "--predictions", 12),
+    *("--hidden", 8, "--meta-hidden", 4, "--num-bins", 11, "--max-abs-value", 5),
+    *("--log-every", 1),
+]
+
+
+@pytest.fixture
+def torchrun(tmp_path):
+    """Starts a command in two processes of plain `torchrun`, discorl being installed as its
+    project file says."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    installed = tmp_path / f"discorl-{project['version']}.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(f"Name: discorl\nVersion: {project['version']}\n")
+    entries = "".join(
+        f"{n} = {v}\n" for n, v in project["entry-points"]["torchrun.handlers"].items()
+    )
+    (installed / "entry_points.txt").write_text(f"[torchrun.handlers]\n{entries}")
+    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    return partial(
+        programs.start,
+        program=(*words, "-m", "discorl.cli"),
+        PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}",
+    )
+
+
+@pytest.mark.parametrize("command", [TRAIN, DISCOVER], ids=["train", "discover"])
+def test_torchrun_ends_as_quietly(torchrun, tmp_path, command):
+    folder = tmp_path / "run"
+    process = torchrun(*command, "--out", folder)
+    wait_for_records(process, folder, 2)
+    process.send_signal(signal.SIGTERM)
+    code, out, err = finish(process)
+    assert code == 143, err
+    assert f"Resume with: discorl resume {folder}" in out
+    assert "Traceback" not in out + err
+    assert list_checkpoints(folder / "checkpoints")
+
+
+def test_torchrun_tells_who_failed_in_a_line(torchrun, tmp_path):
+    process = torchrun("train", "catch", "--num-envs", 3, "--out", tmp_path / "run")
+    code, _, err = finish(process)
+    assert code == 2, err
+    assert "ended first, with exit code 2" in err
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(
