@@ -161,7 +161,8 @@ def test_a_trial_whose_process_was_killed_is_taken_up_again(tmp_path):
     config = TuneConfig(env=ENV, rule="actor_critic", set=SMALL, steps=10)
     program = (
         "import json, os, sys; from pathlib import Path; from discorl.tuning.config import *\n"
-        "from discorl.tuning.study import Study; config = TuneConfig.from_json(json.load(sys.stdin))\n"
+        "from discorl.tuning.study import Study\n"
+        "config = TuneConfig.from_json(json.load(sys.stdin))\n"
         f"Study(config, config.space(), Path({str(tmp_path / 'study')!r})).ask(); os._exit(9)\n"
     )
     given = json.dumps(config.to_json())
