@@ -44,6 +44,7 @@ BODIES = {
     "mlp": (VECTOR, MEMORIES["none"]),
     "conv": (IMAGE, replace(MEMORIES["none"], body="conv", channels=(4,))),
     "impala": (IMAGE, replace(MEMORIES["none"], body="impala", channels=(4,))),
+    "map": (ArraySpec((5, 4), torch.uint8, kinds=7), MEMORIES["none"]),
 }
 
 
@@ -183,7 +184,7 @@ def test_an_actor(rule, memory, resets):
     assert_on_meta(learner.step(state, rollout)[0])
 
 
-@pytest.mark.parametrize("body", ["conv", "impala"])
+@pytest.mark.parametrize("body", BODIES)
 def test_bodies_in_half_precision(tiny_rule, body):
     """What a body computes is coarse; parameters, heads and losses are not. On the host, because
     autocast knows no `meta` device."""
@@ -193,28 +194,31 @@ def test_bodies_in_half_precision(tiny_rule, body):
     learner = Learner(agent, tiny_rule, ClippedAdam(Schedule(0.01)))
     state = learner.init(torch.Generator().manual_seed(0))
     rollout = tree_map(lambda t: torch.zeros_like(t, device="cpu"), experience(spec, agent))
-    with Convolutions() as seen:
+    with Products() as seen:
         new, metrics = learner.step(state, rollout)
-    assert seen.types == {torch.bfloat16}
+    assert torch.bfloat16 in seen.types["addmm"]
+    assert seen.types.get("convolution", {torch.bfloat16}) == {torch.bfloat16}
     for tree in (new, metrics, agent.outputs(state.params, rollout.inputs())):
         floats = {t.dtype for t in flatten(tree).values() if t.is_floating_point()}
         assert floats == {torch.float32}
 
 
-class Convolutions(TorchDispatchMode):
-    """Notes in which types convolutions are computed."""
+class Products(TorchDispatchMode):
+    """Notes in which types layers are computed."""
 
     def __init__(self):
         super().__init__()
-        self.types = set()
+        self.types = {}
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if "convolution" in str(function):
-            self.types |= {arg.dtype for arg in args[:3] if isinstance(arg, torch.Tensor)}
+        name = str(function).split(".")[1]
+        if name in ("convolution", "addmm"):
+            found = {arg.dtype for arg in args[:3] if isinstance(arg, torch.Tensor)}
+            self.types[name] = self.types.get(name, set()) | found
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", ["sprout", "disco103"])
+@pytest.mark.parametrize("name", ["sprout", "sapling", "disco103"])
 def test_a_named_rule(name, request):
     path = request.getfixturevalue("disco103_path") if name == "disco103" else name
     learner, state = make(load_rule(path))

@@ -43,8 +43,8 @@ class NetworkConfig:
     """Before each ReLU of the body, shift and scale a layer's units to mean 0 and variance 1: then
     none of them dies at high learning rates."""
     bfloat16: bool = False
-    """Compute convolutions and the layers behind them in bfloat16: two to three times as fast where
-    the processor can. Heads, targets and losses keep their type."""
+    """Compute the body in bfloat16: convolutions are two to three times as fast where the processor
+    can. Memory, heads, targets and losses keep their type."""
     model_size: Annotated[Count, Search(choices=(32, 64, 128))] = 128
     """LSTM cells of the action-conditional model."""
     head_hidden: Annotated[Count, Search(choices=(32, 64, 128))] = 128
