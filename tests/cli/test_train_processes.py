@@ -197,6 +197,19 @@ def test_a_process_that_is_gone_stops_the_others(tmp_path, signum):
     assert "Traceback" not in out + err
 
 
+def test_a_process_that_is_stopped_for_a_while_is_waited_for(whole, tmp_path):
+    folder = tmp_path / "run"
+    process = start(*TRAIN, "--out", folder)
+    wait_for_records(process, folder, 2)
+    os.kill(rank(process, 1), signal.SIGSTOP)
+    time.sleep(3)
+    os.kill(rank(process, 1), signal.SIGCONT)
+    code, _, err = finish(process)
+    assert code == 0, err
+    assert_same_tensors(whole[0], folder)
+    assert timeless(folder) == timeless(whole[0])
+
+
 def test_a_run_resumes_itself_after_a_process_died(whole, tmp_path):
     folder = tmp_path / "run"
     process = start(*TRAIN, "--out", folder, program=(*TWO, "--restarts", "1"))
