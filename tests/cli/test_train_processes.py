@@ -121,9 +121,8 @@ def test_one_process_goes_on_from_two(stopped, tmp_path, capsys):
     assert after["env/normalizer/observations/count"] > seen
 
 
-def test_a_signal_to_the_launcher_stops_it_quietly(tmp_path):
-    folder = tmp_path / "run"
-    process = start(*TRAIN, "--out", folder)
+def assert_stops_quietly(process, folder):
+    """A signal to the launcher is all that happens to it."""
     wait_for_records(process, folder, 2)
     process.send_signal(signal.SIGTERM)
     code, out, err = finish(process)
@@ -131,6 +130,11 @@ def test_a_signal_to_the_launcher_stops_it_quietly(tmp_path):
     assert f"Resume with: discorl resume {folder}" in out
     assert "Traceback" not in out + err
     assert list_checkpoints(folder / "checkpoints")
+
+
+def test_a_signal_to_the_launcher_stops_it_quietly(tmp_path):
+    folder = tmp_path / "run"
+    assert_stops_quietly(start(*TRAIN, "--out", folder), folder)
 
 
 DISCOVER = [
@@ -165,14 +169,7 @@ def torchrun(tmp_path):
 @pytest.mark.parametrize("command", [TRAIN, DISCOVER], ids=["train", "discover"])
 def test_torchrun_ends_as_quietly(torchrun, tmp_path, command):
     folder = tmp_path / "run"
-    process = torchrun(*command, "--out", folder)
-    wait_for_records(process, folder, 2)
-    process.send_signal(signal.SIGTERM)
-    code, out, err = finish(process)
-    assert code == 143, err
-    assert f"Resume with: discorl resume {folder}" in out
-    assert "Traceback" not in out + err
-    assert list_checkpoints(folder / "checkpoints")
+    assert_stops_quietly(torchrun(*command, "--out", folder), folder)
 
 
 def test_torchrun_tells_who_failed_in_a_line(torchrun, tmp_path):
