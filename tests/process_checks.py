@@ -10,7 +10,9 @@ import sys
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
+import gymnasium
 import torch
 import torch.distributed as dist
 from goldens import disco103_file
@@ -27,6 +29,7 @@ from discorl.life.life import Life
 from discorl.observations import ArraySpec
 from discorl.optim import ClippedAdam, Schedule
 from discorl.own_loop import DiscoTrainer
+from discorl.own_loop.heads import DiscoHeads
 from discorl.processes import join_group
 from discorl.replay import concatenate
 from discorl.rollout import Rollout
@@ -53,7 +56,8 @@ DISCO = DiscoRule.random(
     )
 ).to(torch.float64)
 CRITIC = ActorCritic(num_bins=11, max_abs_value=10.0, normalize_advantage=True)
-RULES = {"disco": DISCO, "actor_critic": CRITIC, "sprout": load_rule("sprout").to(torch.float64)}
+SHIPPED = {name: load_rule(name).to(torch.float64) for name in ("sprout", "sapling")}
+RULES = {"disco": DISCO, "actor_critic": CRITIC, **SHIPPED}
 PUBLISHED = "disco103"
 if (weights := disco103_file()) is not None:
     RULES[PUBLISHED] = load_rule(weights).to(torch.float64)
@@ -107,13 +111,13 @@ def learner_case(rule, network, cut_off=False, uneven=False, first_steps=False):
     return case
 
 
-def own_loop(group):
+def own_loop(group, make=lambda: Heads(), rule=CRITIC, cut_off=False):
     """Modules that begin differently become one."""
     torch.manual_seed(group.rank)
-    module = Heads().double()
-    trainer = DiscoTrainer(module, CRITIC, batch_size=None, group=group)
+    module = make().double()
+    trainer = DiscoTrainer(module, rule, batch_size=None, group=group)
     for seed in range(UPDATES):
-        metrics = trainer.step(part(experience(seed, False, None), group))
+        metrics = trainer.step(part(experience(seed, cut_off, None), group))
     return flatten(trainer.state) | dict(module.state_dict()) | {"loss": metrics["total_loss"]}
 
 
@@ -140,8 +144,13 @@ def moments(group):
     return found.state_dict()
 
 
+def disco_heads():
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), DiscoHeads(6, ACTIONS, rule=DISCO))
+
+
 CASES = {
     "own loop": own_loop,
+    "own loop, disco, cut off": partial(own_loop, make=disco_heads, rule=DISCO, cut_off=True),
     "moments": moments,
     **{
         f"{name}, {word}": learner_case(rule, network, **options)
@@ -164,15 +173,27 @@ LIFE = LifeConfig(
 )
 
 
-def live(group, rule, batches=None):
-    """A life with replay: what was learned, and from which batches.
+SHORT = "discorl/Short-v0"
+"""Nearly all of its episodes are cut off."""
+gymnasium.register(
+    SHORT, "gymnasium.envs.classic_control.cartpole:CartPoleEnv", max_episode_steps=4
+)
+
+
+def live(group, batches=None, rule=CRITIC):
+    """A life with memory and replay: what was learned, and from which batches.
 
     One process learns from `batches` in place of its own.
     """
-    source = find_environment("catch:rows=4,columns=3")
     generator = torch.Generator().manual_seed(0)
     life = Life(
-        source, rule, LIFE.share(group), group.seed(0), generator, torch.float64, group=group
+        find_environment(SHORT),
+        rule,
+        LIFE.share(group),
+        group.seed(0),
+        generator,
+        torch.float64,
+        group=group,
     )
     generator.manual_seed(group.seed(0))
     used = []
@@ -183,6 +204,29 @@ def live(group, rule, batches=None):
                 life.learn(batch if batches is None else batches[step])
             used.append(batch)
     return flatten(life.state), used
+
+
+def own_replay(group, batches=None):
+    """`live` in a loop of one's own."""
+    torch.manual_seed(group.rank)
+    trainer = DiscoTrainer(
+        disco_heads().double(), DISCO, batch_size=18, replay_capacity=36, group=group
+    )
+    draw, used = trainer._mind.batch, []
+
+    def drawn(rollout):
+        used.append(draw(rollout))
+        return used[-1] if batches is None else batches[len(used) - 1]
+
+    trainer._mind.batch = drawn
+    for seed in range(4):
+        trainer.step(part(experience(seed, True, None), group))
+    return flatten(trainer.state), used
+
+
+LIVES = {name: partial(live, rule=rule) for name, rule in RULES.items()}
+LIVES["own loop"] = own_replay
+"""Name -> what learns the same in any group from the same batches."""
 
 
 def joined(parts):
@@ -201,7 +245,7 @@ def main(rank, size, folder):
     )
     with join_group() as group:
         found = {name: case(group) for name, case in CASES.items()}
-        lives = {name: live(group, rule) for name, rule in RULES.items()}
+        lives = {name: case(group) for name, case in LIVES.items()}
         refused = []
         try:
             Learner(None, CRITIC, None, group=group).step(None, None, differentiable=True)

@@ -27,6 +27,7 @@ from discorl.optim import ClippedAdam, Schedule
 from discorl.replay import Replay, ReplaySpec
 from discorl.rollout import Rollout, TimeStep
 from discorl.rules.actor_critic import ActorCritic
+from discorl.rules.policy_gradient import PolicyGradient
 from discorl.stacking import Each
 from discorl.tree import flatten, stack, tree_map
 
@@ -36,6 +37,7 @@ SMALL = {"torso": (8,), "model_size": 5, "head_hidden": 4, "memory_size": 8}
 MEMORIES = {
     "none": NetworkConfig(**SMALL),
     "gru": NetworkConfig(**SMALL, memory="gru"),
+    "lstm": NetworkConfig(**SMALL, memory="lstm"),
     "transformer": NetworkConfig(
         **SMALL, memory="transformer", memory_window=4, memory_layers=1, memory_heads=2
     ),
@@ -44,6 +46,12 @@ BODIES = {
     "mlp": (VECTOR, MEMORIES["none"]),
     "conv": (IMAGE, replace(MEMORIES["none"], body="conv", channels=(4,))),
     "impala": (IMAGE, replace(MEMORIES["none"], body="impala", channels=(4,))),
+    "nature": (
+        ArraySpec((4, 36, 36), torch.uint8, 1 / 255),
+        replace(MEMORIES["none"], body="nature", channels=(4, 4, 4)),
+    ),
+    "bag": (ArraySpec((6,), torch.uint8, kinds=7), MEMORIES["none"]),
+    "map": (ArraySpec((5, 4), torch.uint8, kinds=7), MEMORIES["none"]),
 }
 
 
@@ -115,6 +123,15 @@ def test_a_learner_step_on_what_is_seen(tiny_rule, body):
     assert_on_meta(new)
 
 
+def test_a_rule_that_is_told_advantages():
+    learner, state = make(PolicyGradient())
+    rollout = experience(VECTOR, learner.agent)
+    told = replace(rollout.transitions(), advantages=zeros(LENGTH - 1, BATCH))
+    outputs = learner.agent.outputs(state.params, rollout.inputs())
+    targets, _ = learner.rule.targets(outputs, None, told, state.rule)
+    assert_on_meta(learner.rule.loss(outputs, targets, told))
+
+
 def test_a_stack_of_agents(rule):
     learner, state = make(rule)
     learner = replace(learner, each=Each(2))
@@ -183,7 +200,7 @@ def test_an_actor(rule, memory, resets):
     assert_on_meta(learner.step(state, rollout)[0])
 
 
-@pytest.mark.parametrize("body", ["conv", "impala"])
+@pytest.mark.parametrize("body", [b for b in BODIES if b != "bag"])  # It has no layers.
 def test_bodies_in_half_precision(tiny_rule, body):
     """What a body computes is coarse; parameters, heads and losses are not. On the host, because
     autocast knows no `meta` device."""
@@ -193,28 +210,31 @@ def test_bodies_in_half_precision(tiny_rule, body):
     learner = Learner(agent, tiny_rule, ClippedAdam(Schedule(0.01)))
     state = learner.init(torch.Generator().manual_seed(0))
     rollout = tree_map(lambda t: torch.zeros_like(t, device="cpu"), experience(spec, agent))
-    with Convolutions() as seen:
+    with Products() as seen:
         new, metrics = learner.step(state, rollout)
-    assert seen.types == {torch.bfloat16}
+    assert torch.bfloat16 in seen.types["addmm"]
+    assert seen.types.get("convolution", {torch.bfloat16}) == {torch.bfloat16}
     for tree in (new, metrics, agent.outputs(state.params, rollout.inputs())):
         floats = {t.dtype for t in flatten(tree).values() if t.is_floating_point()}
         assert floats == {torch.float32}
 
 
-class Convolutions(TorchDispatchMode):
-    """Notes in which types convolutions are computed."""
+class Products(TorchDispatchMode):
+    """Notes in which types layers are computed."""
 
     def __init__(self):
         super().__init__()
-        self.types = set()
+        self.types = {}
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if "convolution" in str(function):
-            self.types |= {arg.dtype for arg in args[:3] if isinstance(arg, torch.Tensor)}
+        name = str(function).split(".")[1]
+        if name in ("convolution", "addmm"):
+            found = {arg.dtype for arg in args[:3] if isinstance(arg, torch.Tensor)}
+            self.types[name] = self.types.get(name, set()) | found
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", ["sprout", "disco103"])
+@pytest.mark.parametrize("name", ["sprout", "sapling", "disco103"])
 def test_a_named_rule(name, request):
     path = request.getfixturevalue("disco103_path") if name == "disco103" else name
     learner, state = make(load_rule(path))

@@ -77,6 +77,14 @@ def _make_torso(spec: ObservationSpec, config: NetworkConfig) -> Torso:
 
 
 def _array_torso(name: str, spec: ArraySpec, config: NetworkConfig) -> Torso:
+    torso = _plain_torso(spec, config)
+    torso.in_bfloat16 = config.bfloat16
+    if config.centre_images and isinstance(torso, ImageTorso):
+        torso.centre(name)
+    return torso
+
+
+def _plain_torso(spec: ArraySpec, config: NetworkConfig) -> Torso:
     if spec.kinds:
         return kinds_torso(spec, config.torso)
     body = config.body
@@ -86,11 +94,7 @@ def _array_torso(name: str, spec: ArraySpec, config: NetworkConfig) -> Torso:
         return MLPTorso(
             spec.shape, config.torso, config.activate_torso, spec.scale, config.layer_norm
         )
-    torso = _image_torso(body, spec, config)
-    torso.in_bfloat16 = config.bfloat16
-    if config.centre_images:
-        torso.centre(name)
-    return torso
+    return _image_torso(body, spec, config)
 
 
 def _image_torso(body: BodyName, spec: ArraySpec, config: NetworkConfig) -> ImageTorso:

@@ -46,8 +46,8 @@ class NetworkConfig:
     """Subtract from every image the mean of those seen so far, pixel by pixel, and scale what is
     left to a deviation of one: else what all images share drowns what tells them apart."""
     bfloat16: bool = False
-    """Compute convolutions and the layers behind them in bfloat16: two to three times as fast where
-    the processor can. Heads, targets and losses keep their type."""
+    """Compute the body in bfloat16: convolutions are two to three times as fast where the processor
+    can. Memory, heads, targets and losses keep their type."""
     model_size: Annotated[Count, Search(choices=(32, 64, 128))] = 128
     """LSTM cells of the action-conditional model."""
     head_hidden: Annotated[Count, Search(choices=(32, 64, 128))] = 128

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from discorl.agents.torsos import MLPTorso, Torso, redraw_layer_
+from discorl.agents.torsos import MLPTorso, Torso, precision, redraw_layer_
 from discorl.errors import DiscorlError
 from discorl.layers import Params
 from discorl.observations import ArraySpec
@@ -38,8 +38,6 @@ class ImageTorso(Torso):
     ) -> None:
         super().__init__()
         self.gain = gain
-        self.in_bfloat16 = False
-        """Whether to compute in bfloat16; the result has the parameters' type all the same."""
         self.shape = spec.shape
         self.scale = spec.scale
         self.channels_last = channels_are_last(spec.shape)
@@ -91,9 +89,7 @@ class ImageTorso(Torso):
             x = x.permute(0, 1, 4, 2, 3).flatten(1, 2)
         elif self.channels_last:
             x = x.permute(0, 3, 1, 2)
-        # Some devices have no half precision, and refuse even to be told that it is off.
-        device = x.device.type if torch.amp.is_autocast_available(x.device.type) else "cpu"
-        with torch.autocast(device, torch.bfloat16, enabled=self.in_bfloat16):
+        with precision(x.device, self.in_bfloat16):
             for index, module in enumerate(self.stack):
                 x = _apply(module, params, f"stack.{index}", x)
             features = self.head.functional(self._head_params(params), x.flatten(start_dim=1))

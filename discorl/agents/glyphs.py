@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from discorl.agents.torsos import MLPTorso, Torso, redraw_layer_
+from discorl.agents.torsos import MLPTorso, Torso, precision, redraw_layer_
 from discorl.errors import DiscorlError
 from discorl.observations import ArraySpec
 
@@ -50,10 +50,12 @@ class MapTorso(Torso):
         """[..., rows, columns] -> [..., output_size]."""
         prefix = observations.shape[:-2]
         x = self.vectors(observations.reshape(-1, *self.shape).long()).permute(0, 3, 1, 2)
-        for layer in self.layers:
-            x = torch.relu(layer(x))
-        features: Tensor = self.head(x.flatten(start_dim=1))
-        return features.reshape(*prefix, self.output_size)
+        dtype = x.dtype
+        with precision(x.device, self.in_bfloat16):
+            for layer in self.layers:
+                x = torch.relu(layer(x))
+            features: Tensor = self.head(x.flatten(start_dim=1))
+        return features.to(dtype).reshape(*prefix, self.output_size)
 
 
 class BagTorso(Torso):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -60,6 +61,8 @@ class Torso(nn.Module, ABC):
     """From observations [..., *shape] to features [..., output_size]."""
 
     output_size: int
+    in_bfloat16: bool = False
+    """Whether to compute in bfloat16; the result has the parameters' type all the same."""
 
     @abstractmethod
     def init_(self, generator: torch.Generator) -> None:
@@ -103,7 +106,9 @@ class MLPTorso(Torso):
     @property
     def tail(self) -> str | None:
         """The name of the last layer, if nothing but that linear map comes last."""
-        return None if self.activate_last else f"layers.{len(self.layers) - 1}"
+        if self.activate_last or self.in_bfloat16:  # What comes next keeps its type.
+            return None
+        return f"layers.{len(self.layers) - 1}"
 
     def before_tail(self, params: Params, observations: Tensor) -> Tensor:
         """What the last layer reads: [..., *observation_shape] -> [..., its inputs]."""
@@ -112,18 +117,20 @@ class MLPTorso(Torso):
     def _run(self, params: Params, observations: Tensor, depth: int) -> Tensor:
         """The first `depth` layers."""
         prefix = observations.shape[: observations.dim() - self.feature_dims]
-        x = observations.reshape(*prefix, self.input_size).to(params["layers.0.weight"].dtype)
+        dtype = params["layers.0.weight"].dtype
+        x = observations.reshape(*prefix, self.input_size).to(dtype)
         if self.scale != 1:
             x = x * self.scale
         last = len(self.layers) - 1
-        for number in range(depth):
-            name = f"layers.{number}"
-            x = affine(x, params[f"{name}.weight"], params[f"{name}.bias"])
-            if number < last or self.activate_last:
-                if self.layer_norm:
-                    x = torch.nn.functional.layer_norm(x, x.shape[-1:])
-                x = torch.relu(x)
-        return x
+        with precision(x.device, self.in_bfloat16):
+            for number in range(depth):
+                name = f"layers.{number}"
+                x = affine(x, params[f"{name}.weight"], params[f"{name}.bias"])
+                if number < last or self.activate_last:
+                    if self.layer_norm:
+                        x = torch.nn.functional.layer_norm(x, x.shape[-1:])
+                    x = torch.relu(x)
+        return x.to(dtype) if self.in_bfloat16 else x
 
 
 class DictTorso(Torso):
@@ -146,6 +153,11 @@ class DictTorso(Torso):
         """Name -> [..., *shape] to [..., output_size], in the order of the sorted names."""
         pairs = zip(self.names, self.torsos, strict=True)
         return torch.cat([torso(observations[name]) for name, torso in pairs], dim=-1)
+
+
+def precision(device: torch.device, in_bfloat16: bool) -> AbstractContextManager[Any]:
+    """In which layers compute in bfloat16, or as they are."""
+    return torch.autocast(device.type, torch.bfloat16) if in_bfloat16 else nullcontext()
 
 
 def redraw_layer_(layer: nn.Module, generator: torch.Generator) -> None:

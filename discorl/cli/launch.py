@@ -1,14 +1,11 @@
 """`discorl launch`: another command in several processes.
 
-The processes are torchrun's. It forwards signals to them, and then fails with a traceback of its
-own, whatever they do. Here the processes have the last word.
+The processes are torchrun's, and so is how they are started, watched and ended.
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -16,6 +13,7 @@ import tyro
 
 from discorl.cli.commands import parse_arguments
 from discorl.cli.parsing import parse_command
+from discorl.cli.torchrun import exit_code
 from discorl.errors import DiscorlError
 from discorl.settings import Count, Natural, check_fields
 
@@ -73,19 +71,15 @@ class LaunchCommand:
         """Start the processes and wait for them; returns the exit code."""
         # Slow to import, and not in every PyTorch.
         from torch.distributed import run
-        from torch.distributed.elastic.multiprocessing import SignalException
-        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
         # Processes that share a machine would take all of its cores each.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         try:
             run.run(run.parse_args(self._torchrun()))
-        except SignalException as stop:
-            return 128 + signal.Signals(stop.sigval).value
-        except ChildFailedError as error:
-            rank, failure = error.get_first_failure()
-            print(f"process {rank} ended first, with exit code {failure.exitcode}", file=sys.stderr)
-            return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
+        except Exception as error:
+            if (code := exit_code(error)) is None:
+                raise
+            return code
         return 0
 
     def _torchrun(self) -> list[str]:

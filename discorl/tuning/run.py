@@ -156,7 +156,7 @@ def _try_one(
                 raise DiscorlError("no episode ended: raise --steps or --env-steps")
             study.finish(trial, value)
     except Stopped:
-        study.forget(trial)
+        study.put_back(trial)
         return
     except DiscorlError as error:
         study.prune(trial, str(error))

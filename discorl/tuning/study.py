@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,8 @@ from discorl.tuning.trials import POINTS
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 _FIRST_TRIALS = 5
 """Trials before anything is pruned."""
+_WHERE, _AGAIN = "process", "again"
+"""What is noted of a trial: who works on it, and which interrupted one it repeats."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,9 @@ class Study:
             pruner=_pruner(config.pruner),
         )
         self._study.enqueue_trial(self._present(), skip_if_exists=True)
+        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if _is_dead(trial.user_attrs.get(_WHERE, "")):
+                self._put_back(trial.number, trial.params)
 
     def ended(self) -> int:
         """How many trials have come to an end, in all processes together."""
@@ -68,7 +75,11 @@ class Study:
     def ask(self) -> tuple[optuna.Trial, dict[str, Any]]:
         """The next trial and its values: what the preset has first, then what may be better."""
         trial = self._study.ask()
-        seed = int(np.random.default_rng([self._config.seed % 2**63, trial.number]).integers(2**31))
+        trial.set_user_attr(_WHERE, f"{platform.node()} {os.getpid()}")
+        before = self._study.get_trials(deepcopy=False)[: trial.number]
+        # As if no trial had ever been interrupted.
+        place = sum(_AGAIN not in earlier.user_attrs for earlier in before)
+        seed = int(np.random.default_rng([self._config.seed % 2**63, place]).integers(2**31))
         # Of the trial's own: processes draw different values, and the same study the same again.
         self._study.sampler = optuna.samplers.TPESampler(seed=seed)
         drawn = {name: _draw(trial, name, part) for name, part in self._space.items()}
@@ -85,8 +96,18 @@ class Study:
         self._study.tell(trial, state=TrialState.PRUNED)
 
     def forget(self, trial: optuna.Trial) -> None:
-        """The trial was interrupted: it counts for nothing."""
+        """The trial broke down: it counts for nothing."""
         self._study.tell(trial, state=TrialState.FAIL)
+
+    def put_back(self, trial: optuna.Trial) -> None:
+        """The trial was interrupted: it counts for nothing, and its values are tried next."""
+        self._put_back(trial.number, trial.params)
+
+    def _put_back(self, number: int, params: dict[str, Any]) -> None:
+        self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+        known = self._study.get_trials(deepcopy=False)
+        if all(trial.user_attrs.get(_AGAIN) != number for trial in known):
+            self._study.enqueue_trial(params, user_attrs={_AGAIN: number})
 
     def trials(self) -> list[Trial]:
         """All that have come to an end, the best first."""
@@ -119,6 +140,18 @@ class Study:
         """A setting's value; Optuna keeps several numbers as text."""
         choices = self._space[name].choices
         return next(c for c in choices if _word(c) == drawn) if choices else drawn
+
+
+def _is_dead(process: str) -> bool:
+    """Whether a process, noted as machine and number, was one of this machine and is gone."""
+    machine, _, number = process.rpartition(" ")
+    if not number or machine != platform.node() or os.name != "posix":
+        return False
+    try:
+        os.kill(int(number), 0)
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)
+    return False
 
 
 def _word(value: Any) -> Any:

@@ -313,7 +313,7 @@ def test_the_mlp_without_a_scale_is_as_it_was():
     torch.testing.assert_close(torso(x), x.reshape(4, 6) @ layer.weight.t() + layer.bias)
 
 
-@pytest.mark.parametrize("name", ["conv", "nature", "impala"])
+@pytest.mark.parametrize("name", ["mlp", "conv", "nature", "impala"])
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("bfloat16", [False, True])
 def test_other_parameters_are_used_and_the_own_ones_are_left_alone(name, layer_norm, bfloat16):

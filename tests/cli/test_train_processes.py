@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+import tomllib
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from discorl.runs.checkpoint import list_checkpoints
 from discorl.runs.metrics import read_metrics
 from discorl.training import run, together
 
+ROOT = Path(__file__).parents[2]
 STEPS = 30
 TRAIN = [
     *("train", "cartpole", "--rule", "actor_critic", "--steps", STEPS),
@@ -119,9 +121,8 @@ def test_one_process_goes_on_from_two(stopped, tmp_path, capsys):
     assert after["env/normalizer/observations/count"] > seen
 
 
-def test_a_signal_to_the_launcher_stops_it_quietly(tmp_path):
-    folder = tmp_path / "run"
-    process = start(*TRAIN, "--out", folder)
+def assert_stops_quietly(process, folder):
+    """A signal to the launcher is all that happens to it."""
     wait_for_records(process, folder, 2)
     process.send_signal(signal.SIGTERM)
     code, out, err = finish(process)
@@ -129,6 +130,54 @@ def test_a_signal_to_the_launcher_stops_it_quietly(tmp_path):
     assert f"Resume with: discorl resume {folder}" in out
     assert "Traceback" not in out + err
     assert list_checkpoints(folder / "checkpoints")
+
+
+def test_a_signal_to_the_launcher_stops_it_quietly(tmp_path):
+    folder = tmp_path / "run"
+    assert_stops_quietly(start(*TRAIN, "--out", folder), folder)
+
+
+DISCOVER = [
+    *("discover", "--meta-steps", 3000, "--agents", 2, "--envs", "catch:rows=4,columns=3"),
+    *("--widths", 8, "--model-size", 4, "--head-hidden", 4, "--value-torso", 8),
+    *("--num-envs", 2, "--rollout-length", 4, "--lifetimes", 4, 8, "--predictions", 12),
+    *("--hidden", 8, "--meta-hidden", 4, "--num-bins", 11, "--max-abs-value", 5),
+    *("--log-every", 1),
+]
+
+
+@pytest.fixture
+def torchrun(tmp_path):
+    """Starts a command in two processes of plain `torchrun`, discorl being installed as its
+    project file says."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    installed = tmp_path / f"discorl-{project['version']}.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(f"Name: discorl\nVersion: {project['version']}\n")
+    entries = "".join(
+        f"{n} = {v}\n" for n, v in project["entry-points"]["torchrun.handlers"].items()
+    )
+    (installed / "entry_points.txt").write_text(f"[torchrun.handlers]\n{entries}")
+    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    return partial(
+        programs.start,
+        program=(*words, "-m", "discorl.cli"),
+        PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}",
+    )
+
+
+@pytest.mark.parametrize("command", [TRAIN, DISCOVER], ids=["train", "discover"])
+def test_torchrun_ends_as_quietly(torchrun, tmp_path, command):
+    folder = tmp_path / "run"
+    assert_stops_quietly(torchrun(*command, "--out", folder), folder)
+
+
+def test_torchrun_tells_who_failed_in_a_line(torchrun, tmp_path):
+    process = torchrun("train", "catch", "--num-envs", 3, "--out", tmp_path / "run")
+    code, _, err = finish(process)
+    assert code == 2, err
+    assert "ended first, with exit code 2" in err
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(
@@ -143,6 +192,19 @@ def test_a_process_that_is_gone_stops_the_others(tmp_path, signum):
     assert code not in (0, 143), err
     assert "process 0 of 2 gave up: process 1 died or cannot be reached" in err
     assert "Traceback" not in out + err
+
+
+def test_a_process_that_is_stopped_for_a_while_is_waited_for(whole, tmp_path):
+    folder = tmp_path / "run"
+    process = start(*TRAIN, "--out", folder)
+    wait_for_records(process, folder, 2)
+    os.kill(rank(process, 1), signal.SIGSTOP)
+    time.sleep(3)
+    os.kill(rank(process, 1), signal.SIGCONT)
+    code, _, err = finish(process)
+    assert code == 0, err
+    assert_same_tensors(whole[0], folder)
+    assert timeless(folder) == timeless(whole[0])
 
 
 def test_a_run_resumes_itself_after_a_process_died(whole, tmp_path):

@@ -14,7 +14,7 @@ from discorl.errors import DiscorlError
 from discorl.settings import Search
 from discorl.tuning.config import TuneConfig
 
-pytest.importorskip("optuna", reason="needs the extra: discorl[tune]")
+Study = pytest.importorskip("discorl.tuning.study", reason="needs the extra: discorl[tune]").Study
 
 ENV = "catch:rows=3,columns=3"
 SMALL = ("num_envs=4", "rollout_length=9", "batch_size=4", "replay_capacity=16", "torso=8")
@@ -130,6 +130,78 @@ def test_two_processes_share_a_study_and_a_signal_stops_one(tmp_path):
     done = len(numbers[0] | numbers[1])
     tuning = discorl.tune(ENV, "actor_critic", out, trials=done + 1, seeds=2, steps=10, set=SMALL)
     assert len(tuning.trials) == done + 1
+
+
+def ask(config, path, then=None):
+    """Values of a study's next trial, to which something is done then."""
+    study = Study(config, config.space(), path)
+    trial, values = study.ask()
+    if then is not None:
+        then(study, trial)
+    return values
+
+
+def test_a_trial_that_was_interrupted_is_taken_up_again(tmp_path):
+    config = TuneConfig(env=ENV, rule="actor_critic", set=SMALL, steps=10)
+
+    def finish(study, trial):
+        study.finish(trial, float(trial.number))
+
+    whole = [ask(config, tmp_path / "whole", finish) for _ in range(4)]
+    path = tmp_path / "stopped"
+    assert ask(config, path, Study.put_back) == whole[0]  # The preset's own values
+    assert ask(config, path, finish) == whole[0]
+    assert ask(config, path, Study.put_back) == whole[1]
+    assert ask(config, path, Study.put_back) == whole[1]
+    assert [ask(config, path, finish) for _ in range(3)] == whole[1:]
+    assert len(Study(config, config.space(), path).trials()) == 4
+
+
+def test_a_trial_whose_process_was_killed_is_taken_up_again(tmp_path):
+    config = TuneConfig(env=ENV, rule="actor_critic", set=SMALL, steps=10)
+    program = (
+        "import json, os, sys; from pathlib import Path; from discorl.tuning.config import *\n"
+        "from discorl.tuning.study import Study\n"
+        "config = TuneConfig.from_json(json.load(sys.stdin))\n"
+        f"Study(config, config.space(), Path({str(tmp_path / 'study')!r})).ask(); os._exit(9)\n"
+    )
+    given = json.dumps(config.to_json())
+    run = [sys.executable, "-c", program]
+    assert subprocess.run(run, input=given, text=True, check=False).returncode == 9
+    first = ask(config, tmp_path / "study")
+    assert first["learning_rate"] == 0.002
+    assert ask(config, tmp_path / "study") != first  # That one is under way, in this process.
+
+
+def test_a_trial_that_failed_unexpectedly_is_not_tried_again(tmp_path):
+    config = TuneConfig(env=ENV, rule="actor_critic", set=SMALL, steps=10)
+    values = [ask(config, tmp_path / "study", Study.forget) for _ in range(3)]
+    assert values[0] != values[1] != values[2]
+
+
+@pytest.mark.parametrize(("pruner", "ends"), [("median", {5}), ("halving", {2, 4}), ("none", {20})])
+def test_trials_are_pruned_by_their_learning_curves(pruner, ends, tmp_path, monkeypatch):
+    """Agents with the lower learning rate learn nothing, and the others do."""
+
+    def curve(config, values, stop):
+        slope = 0.0 if values["learning_rate"] == 0.001 else 1.0
+        yield from ((look, slope * look) for look in range(1, 21))
+
+    monkeypatch.setattr("discorl.tuning.run.learning_curve", curve)
+    tuning = discorl.tune(
+        *(ENV, "actor_critic", tmp_path / "t"),
+        search=("learning_rate=0.001|0.002",),
+        trials=12,
+        pruner=pruner,
+        set=SMALL,
+    )
+    bad = [t for t in tuning.trials if t.values["learning_rate"] == 0.001 and t.number > 4]
+    good = [t for t in tuning.trials if t.values["learning_rate"] == 0.002]
+    assert bad
+    assert {len(trial.curve) for trial in bad} <= ends
+    assert all(trial.finished == (pruner == "none") for trial in bad)
+    assert tuning.best in good
+    assert tuning.best.mean_return == 20
 
 
 def test_hopeless_trials_are_pruned_and_clashes_told(tmp_path):
