@@ -1,5 +1,7 @@
 """Scores, tables and pictures from results that are made up."""
 
+from pathlib import Path
+
 import pytest
 
 from discorl.comparison.anchors import Anchors, measure_anchors
@@ -124,3 +126,9 @@ def test_anchors_of_an_environment_from_outside():
 def test_anchors_of_actions_that_must_be_made_discrete():
     anchors = measure_anchors("Pendulum-v1", EnvironmentConfig(discretize_actions=3))
     assert -2000 < anchors.random_return < -500
+
+
+def test_random_play_keeps_to_legal_actions(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "envs")
+    anchors = measure_anchors("locked_envs:InDictionary")
+    assert 0 < anchors.random_return < 6
