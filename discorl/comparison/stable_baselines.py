@@ -255,7 +255,10 @@ def _sizes(where: str, value: Any) -> list[int]:
 def _network(spec: ObservationSpec) -> tuple[str, dict[str, Any]]:
     """The policy's name and its settings: the package's own except for small images."""
     if is_for_our_body(spec):
-        ours = {"features_extractor_class": OurFeatures, "features_extractor_kwargs": {"spec": spec}}
+        ours = {
+            "features_extractor_class": OurFeatures,
+            "features_extractor_kwargs": {"spec": spec},
+        }
         return "MlpPolicy" if isinstance(spec, ArraySpec) else "MultiInputPolicy", ours
     if not isinstance(spec, ArraySpec):
         return "MultiInputPolicy", {}

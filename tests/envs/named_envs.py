@@ -58,3 +58,23 @@ class Stacks(Named):
 
     def __init__(self):
         self.observation_space = Frames((2, 40, 40, 3))
+
+
+class Told(Named):
+    """Gymnasium's texts, in a dictionary and deeper."""
+
+    def __init__(self):
+        self.observation_space = spaces.Dict(
+            {
+                "said": spaces.Text(12),
+                "more": spaces.Dict({"note": spaces.Text(3, min_length=0)}),
+                "state": spaces.Box(-1, 1, (2,), np.float32),
+            }
+        )
+
+
+class Letter(Named):
+    """A text and nothing else."""
+
+    def __init__(self):
+        self.observation_space = spaces.Text(12)
