@@ -27,8 +27,8 @@ class Anchors:
     """Two returns of an environment that scores are measured against."""
 
     random_return: float | None
-    """Mean return of uniformly random legal actions; it is 0 of the score. None if the environment failed
-    while it was measured."""
+    """Mean return of uniformly random legal actions; it is 0 of the score. None if the environment
+    failed while it was measured."""
     random_episodes: int
     optimal_return: float | None
     """Mean return of perfect play, or a bound on it, where known: a score of 1."""

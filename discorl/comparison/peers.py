@@ -48,8 +48,8 @@ PPO: those in common use for Atari, with a constant learning rate. DQN: batch, l
 frequency of updates as published for Atari; the buffer, the start of learning, the exploration
 and the interval between targets are cut down to runs of some 100,000 steps. A2C: the package's
 own, with as many environments as PPO. None of them was tuned on our environments; those that
-others tuned for an environment are in `discorl.comparison.zoo`. PPO with masks, which keeps to legal
-actions where an environment tells them, is of sb3-contrib.
+others tuned for an environment are in `discorl.comparison.zoo`. PPO with masks, which keeps to
+legal actions where an environment tells them, is of sb3-contrib.
 """
 
 

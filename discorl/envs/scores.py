@@ -1,8 +1,9 @@
 """Scores as the field reports them: what a return, or an episode's outcome, is worth.
 
-Atari's human-normalised score is in `human_scores`, bsuite's are in `bsuite_scores`. ProcGen's constants are those of Cobbe et al.
-(2020), "Leveraging Procedural Generation to Benchmark Reinforcement Learning", appendix C;
-Crafter's score is that of Hafner (2021), "Benchmarking the Spectrum of Agent Capabilities".
+Atari's human-normalised score is in `human_scores`, bsuite's are in `bsuite_scores`. ProcGen's
+constants are those of Cobbe et al. (2020), "Leveraging Procedural Generation to Benchmark
+Reinforcement Learning", appendix C; Crafter's score is that of Hafner (2021), "Benchmarking the
+Spectrum of Agent Capabilities".
 """
 
 from __future__ import annotations
