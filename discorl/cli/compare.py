@@ -12,7 +12,7 @@ from rich.console import Console
 from discorl.cli.parsing import parse_command, refuse_changes, without_help
 from discorl.comparison.config import CompareConfig
 from discorl.comparison.display import ComparisonDisplay
-from discorl.comparison.report import make_table, notes
+from discorl.comparison.report import make_published_table, make_table, notes
 from discorl.comparison.run import (
     ComparisonInterrupted,
     ComparisonObserver,
@@ -98,6 +98,8 @@ def _print_summary(console: Console, summary: Summary, folder: Path) -> None:
     console.print(make_table(summary))
     for note in notes(summary):
         console.print(note, markup=False, highlight=False, soft_wrap=True)
+    if (published := make_published_table(summary)) is not None:
+        console.print(published)
     for cell, failure in summary.failed:
         line = f"failed: {cell}: {failure.error}"
         console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from discorl.agents.masks import keep_legal
 from discorl.envs.base import Environment, EnvironmentConfig
 from discorl.envs.registry import is_external, make_environment, optimal_return
 from discorl.life.acting import choose
@@ -26,11 +27,13 @@ class Anchors:
     """Two returns of an environment that scores are measured against."""
 
     random_return: float | None
-    """Mean return of uniformly random actions; it is 0 of the score. None if the environment failed
-    while it was measured."""
+    """Mean return of uniformly random legal actions; it is 0 of the score. None if the environment
+    failed while it was measured."""
     random_episodes: int
     optimal_return: float | None
     """Mean return of perfect play, or a bound on it, where known: a score of 1."""
+    random_outcomes: dict[str, float] = field(default_factory=dict)
+    """What random episodes came to besides their return, where the environment tells it."""
 
 
 def measure_anchors(env: str, config: EnvironmentConfig | None = None) -> Anchors:
@@ -43,11 +46,12 @@ def measure_anchors(env: str, config: EnvironmentConfig | None = None) -> Anchor
         random_return=play.mean_return,
         random_episodes=play.episodes,
         optimal_return=None if external else optimal_return(env),
+        random_outcomes=play.outcomes,
     )
 
 
 class _Uniform:
-    """Every action is equally likely."""
+    """Every legal action is equally likely."""
 
     def begin(self, env: Environment, seed: int) -> Any:
         """See `Policy.begin`."""
@@ -55,4 +59,5 @@ class _Uniform:
 
     def act(self, step: TimeStep, carried: Any) -> tuple[Tensor, Any]:
         """See `Policy.act`."""
-        return choose(*carried), carried
+        logits, generator = carried
+        return choose(keep_legal(logits, step.observation), generator), carried

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,9 @@ class CellResult:
     curve: list[tuple[int, float]]
     """(steps, mean return of the newest 100 episodes), from the first finished episode on."""
     config: dict[str, Any]
+    outcomes: dict[str, float] = field(default_factory=dict)
+    """What all training episodes came to on average besides their return, where the environment
+    tells it."""
 
     def curve_by_env_steps(self) -> list[tuple[float, float]]:
         """The curve over environment steps; all training steps take the same number of them."""
@@ -155,6 +158,8 @@ def _check(result: CellResult) -> None:
         raise ValueError("numbers that are none")
     if not result.curve or not isinstance(result.config, dict):
         raise ValueError("no curve or no configuration")
+    if not isinstance(result.outcomes, dict) or not all(map(_is_number, result.outcomes.values())):
+        raise ValueError("outcomes that are none")
     for step, value in result.curve:
         if not _is_number(step) or not _is_number(value):
             raise ValueError("a curve that is none")

@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch import Tensor
 from discorl.agents.bodies import choose_body
 from discorl.envs.base import Environment
 from discorl.life.episodes import Episode
-from discorl.observations import ArraySpec, Observation, ObservationSpec
+from discorl.observations import ACTION_MASK, ArraySpec, Observation, ObservationSpec, spec_entries
 from discorl.rollout import TimeStep
 
 _LARGEST_SEED = 2**31 - 1
@@ -36,7 +37,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
             raise ValueError(f"env: expected 1 copy, got {env.num_envs}")
         self.observation_space = _space(env.observation_spec)
         self.action_space = spaces.Discrete(env.num_actions)
-        self._env = env
+        self.played = env
         self._episodes = episodes
         self._last: TimeStep | None = None
         self._return, self._length = 0.0, 0
@@ -48,15 +49,15 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         if seed is not None or self._last is None or not bool(self._last.ended):
             begun = int(self.np_random.integers(_LARGEST_SEED)) if seed is None else seed
-            self._last = self._env.reset(begun)
+            self._last = self.played.reset(begun)
         elif self._last.reset is not None:  # The next step does nothing but begin the episode.
-            self._last = self._env.step(torch.zeros(1, dtype=torch.int64))
+            self._last = self.played.step(torch.zeros(1, dtype=torch.int64))
         self._return, self._length = 0.0, 0
         return _array(self._last.observation), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Act; after the end of an episode, `reset` must follow."""
-        self._last = step = self._env.step(torch.tensor([int(action)]))
+        self._last = step = self.played.step(torch.tensor([int(action)]))
         reward, ended = float(step.reward), bool(step.ended)
         self._return += reward
         self._length += 1
@@ -66,9 +67,19 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         cut = step.truncated is not None and bool(step.truncated)
         return _array(outcome), reward, bool(step.terminated), cut, {}
 
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        """[A]: which actions are legal; all of them, unless the environment tells."""
+        assert isinstance(self.action_space, spaces.Discrete)
+        legal = np.ones(int(self.action_space.n), dtype=np.bool_)
+        shown = self._last.observation if self._last is not None else {}
+        if isinstance(shown, dict) and ACTION_MASK in shown:
+            mask = shown[ACTION_MASK][0].cpu().numpy() > 0
+            return mask if mask.shape == legal.shape else legal
+        return legal
+
     def close(self) -> None:
         """Free what the environment holds."""
-        self._env.close()
+        self.played.close()
 
 
 def _array(observation: Observation) -> Any:
@@ -79,15 +90,31 @@ def _array(observation: Observation) -> Any:
 
 def _leaf_array(leaf: Tensor) -> Any:
     leaf = leaf[0]
-    return (leaf if leaf.dtype == torch.uint8 and leaf.dim() == 3 else leaf.float()).cpu().numpy()
+    return (leaf if leaf.dtype == torch.uint8 and leaf.dim() >= 3 else leaf.float()).cpu().numpy()
+
+
+def tells_legal_actions(spec: ObservationSpec, num_actions: int) -> bool:
+    """Whether observations say which actions are legal."""
+    mask = None if isinstance(spec, ArraySpec) else spec.get(ACTION_MASK)
+    return mask is not None and mask.shape == (num_actions,)
+
+
+def is_for_our_body(spec: ObservationSpec) -> bool:
+    """Whether learners of other packages cannot read it well by themselves: names of things would
+    be quantities to them, and stacks of images in colour are no images."""
+    return any(entry.kinds or len(entry.shape) == 4 for entry in spec_entries(spec).values())
 
 
 def _space(spec: ObservationSpec) -> spaces.Space[Any]:
+    plain = not is_for_our_body(spec)
     if isinstance(spec, ArraySpec):
-        return _leaf_space(spec)
+        return _leaf_space(spec, plain)
     # Learners give every image of a dictionary large convolutions, which small ones do not fit.
     return spaces.Dict(
-        {name: _leaf_space(entry, choose_body(entry) == "nature") for name, entry in spec.items()}
+        {
+            name: _leaf_space(entry, plain and choose_body(entry) == "nature")
+            for name, entry in spec.items()
+        }
     )
 
 

@@ -13,6 +13,17 @@ from discorl.errors import UnknownNameError
 _PLAIN, _TUNED = "sb3/", "zoo/"
 """The same algorithms, with settings of ours or with those tuned for the environment."""
 
+_PPO: dict[str, Any] = {
+    "num_envs": 8,
+    "n_steps": 128,
+    "batch_size": 256,
+    "n_epochs": 4,
+    "learning_rate": 2.5e-4,
+    "clip_range": 0.1,
+    "ent_coef": 0.01,
+    "gamma": 0.99,
+}
+
 DEFAULTS: dict[str, dict[str, Any]] = {
     "a2c": {"num_envs": 8},
     "dqn": {
@@ -28,16 +39,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "exploration_final_eps": 0.05,
         "gamma": 0.99,
     },
-    "ppo": {
-        "num_envs": 8,
-        "n_steps": 128,
-        "batch_size": 256,
-        "n_epochs": 4,
-        "learning_rate": 2.5e-4,
-        "clip_range": 0.1,
-        "ent_coef": 0.01,
-        "gamma": 0.99,
-    },
+    "maskable_ppo": _PPO,
+    "ppo": _PPO,
 }
 """Algorithm -> settings that differ from the package's own.
 
@@ -45,7 +48,8 @@ PPO: those in common use for Atari, with a constant learning rate. DQN: batch, l
 frequency of updates as published for Atari; the buffer, the start of learning, the exploration
 and the interval between targets are cut down to runs of some 100,000 steps. A2C: the package's
 own, with as many environments as PPO. None of them was tuned on our environments; those that
-others tuned for an environment are in `discorl.comparison.zoo`.
+others tuned for an environment are in `discorl.comparison.zoo`. PPO with masks, which keeps to
+legal actions where an environment tells them, is of sb3-contrib.
 """
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from discorl.comparison.summary import Group, Summary
+from discorl.comparison.summary import Group, GroupScore, Summary
+from discorl.envs.published import published_figures
 from discorl.files import write_atomically
 
 _MISSING = "–"  # noqa: RUF001
@@ -25,6 +26,7 @@ def table_rows(summary: Summary) -> list[list[str]]:
         random = summary.anchors[env].random_return
         zero = _MISSING if random is None else f"{random:.3f}"
         rows.append([env, zero, one, *(_score(g, summary.config.seeds) for g in groups)])
+        rows += _field_scores(summary, env)
     rows.append(["environment steps", "", "", *(_env_steps(summary, rule) for rule in rules)])
     rows.append(["IQM [95% interval]", "", "", *(_estimate(summary, rule) for rule in rules)])
     return rows
@@ -50,7 +52,14 @@ def notes(summary: Summary) -> list[str]:
         for env, scale in summary.scales.items()
         if scale is None
     ]
-    lines += [line for env in config.envs if (line := _field_scores(summary, env))]
+    if any(_field_scores(summary, env) for env in config.envs):
+        lines.append(
+            "Scores by name are as the field reports them: means over seeds, with 95% t-intervals, "
+            "and random play's in the second column."
+        )
+    for rule in config.rules:
+        parts = [f"{n.replace('_', ' ')} {value:.3f}" for n, value in summary.bsuite(rule).items()]
+        lines += [f"bsuite by capability, {rule}: {', '.join(parts)}."] if parts else []
     if config.env_steps is not None:
         lines.append(f"Runs have {config.env_steps:,} environment steps, in whole rollouts.")
     elif len({summary.env_steps(rule) for rule in config.rules} - {None}) > 1:
@@ -61,12 +70,23 @@ def notes(summary: Summary) -> list[str]:
     return lines
 
 
+def published_rows(summary: Summary) -> list[list[str]]:
+    """Published figures for the environments as a table's cells, the header first; nothing if
+    there are none."""
+    rows = [
+        [env, figures.measure, figures.steps, who, f"{value:g}", figures.source]
+        for env in summary.config.envs
+        for figures in published_figures(env)
+        for who, value in figures.values.items()
+    ]
+    header = ["environment", "published", "steps", "agent", "figure", "source"]
+    return [header, *rows] if rows else []
+
+
 def make_table(summary: Summary) -> Table:
     """The table for a terminal."""
     header, *rows = table_rows(summary)
-    table = Table()
-    for index, column in enumerate(header):
-        table.add_column(Text(column), justify="right" if index else "left", overflow="fold")
+    table = _empty_table(header)
     for row in rows:
         if row is rows[-1]:
             table.add_section()
@@ -74,13 +94,37 @@ def make_table(summary: Summary) -> Table:
     return table
 
 
+def make_published_table(summary: Summary) -> Table | None:
+    """Published figures for a terminal; None if there are none."""
+    rows = published_rows(summary)
+    if not rows:
+        return None
+    table = _empty_table(rows[0])
+    for row in rows[1:]:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _empty_table(header: list[str]) -> Table:
+    table = Table()
+    for index, column in enumerate(header):
+        table.add_column(Text(column), justify="right" if index else "left", overflow="fold")
+    return table
+
+
 def write_markdown(summary: Summary, path: Path) -> None:
     """The table and its notes as Markdown."""
-    header, *rows = table_rows(summary)
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    text = _markdown_table(table_rows(summary))
     text += "".join(f"\n\n{note.replace('*', '&#42;')}" for note in notes(summary))
+    if published := published_rows(summary):
+        text += f"\n\n{_markdown_table(published)}"
     write_atomically(path, lambda p: p.write_text(text + "\n"))
+
+
+def _markdown_table(table: list[list[str]]) -> str:
+    header, *rows = table
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _score(group: Group, seeds: int) -> str:
@@ -92,12 +136,23 @@ def _score(group: Group, seeds: int) -> str:
     return text if len(group.scores) == seeds else f"{text} ({len(group.scores)} of {seeds})"
 
 
-def _field_scores(summary: Summary, env: str) -> str:
-    """The score that the field reports for an environment, of each rule; empty if it has none."""
-    found = {rule: summary.groups[rule, env].field_score(env) for rule in summary.config.rules}
-    parts = [f"{rule} {score.value:.3f}" for rule, score in found.items() if score is not None]
-    names = {score.name.replace("_", " ") for score in found.values() if score is not None}
-    return f"{env}, {names.pop()}: {', '.join(parts)}." if parts else ""
+def _field_scores(summary: Summary, env: str) -> list[list[str]]:
+    """A row of the score that the field reports for an environment; none if it has none."""
+    found = [summary.groups[rule, env].field_score(env) for rule in summary.config.rules]
+    names = {score.name.replace("_", " ") for score in found if score is not None}
+    if not names:
+        return []
+    random = summary.random_score(env)
+    zero = _MISSING if random is None else f"{random.value:.3f}"
+    return [[f"{env}: {names.pop()}", zero, "", *map(_with_interval, found)]]
+
+
+def _with_interval(score: GroupScore | None) -> str:
+    if score is None:
+        return _MISSING
+    between = score.estimate
+    text = f"{score.values.mean():.3f}"
+    return text if between is None else f"{text} [{between.low:.3f}, {between.high:.3f}]"
 
 
 def _env_steps(summary: Summary, rule: str) -> str:

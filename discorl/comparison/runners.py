@@ -10,6 +10,7 @@ import torch
 from discorl.comparison.cells import CURVE_POINTS, Cell, CellResult, read_cell, write_cell
 from discorl.comparison.peers import PeerConfig
 from discorl.comparison.stable_baselines import run_peer
+from discorl.envs.outcomes import told_by
 from discorl.errors import DiscorlError
 from discorl.library.catalogue import load_rule
 from discorl.runtime import tune_process
@@ -56,6 +57,7 @@ def _train(cell: Cell, trainer: Trainer) -> CellResult:
         seconds=round(sum(trainer.life.seconds.values()), 3),
         curve=curve,
         config=cell.config.to_json(),
+        outcomes=told_by([trainer.life.env]),
     )
 
 

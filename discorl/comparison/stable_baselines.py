@@ -1,4 +1,4 @@
-"""Runs of stable-baselines3's algorithms on our environments."""
+"""Runs of stable-baselines3's algorithms, and one of sb3-contrib's, on our environments."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import importlib
 import inspect
 import math
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -15,18 +15,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from discorl.agents.bodies import choose_body
+from discorl.agents.bodies import choose_body, make_body
+from discorl.agents.config import NetworkConfig
 from discorl.agents.convolutions import conv_torso, nature_torso
 from discorl.comparison.cells import CURVE_POINTS, Cell, CellResult
-from discorl.comparison.facade import SingleEnv
+from discorl.comparison.facade import SingleEnv, is_for_our_body, tells_legal_actions
 from discorl.comparison.peers import PeerConfig
+from discorl.envs.outcomes import told_by
 from discorl.envs.registry import make_environment
 from discorl.errors import DiscorlError, UnknownNameError
 from discorl.life.episodes import RECENT_EPISODES, Episode
-from discorl.observations import ArraySpec, ObservationSpec
+from discorl.observations import ArraySpec, Observation, ObservationSpec, spec_entries
 
 _FEATURES = {"conv": 128, "nature": 512}
 """Units after the convolutions, by body."""
+_BODY = 128
+"""Units of what our own bodies read."""
+_MASKABLE = "maskable_ppo"
+"""The algorithm that keeps to legal actions, in a package of its own."""
 _OURS = {"num_envs", "normalize", "net_arch"}
 """Settings that are not the algorithm's own keyword arguments."""
 _LINEAR = "lin_"
@@ -53,10 +59,12 @@ def run_peer(cell: Cell) -> CellResult:
     assert isinstance(config, PeerConfig)
     episodes: list[Episode] = []
     model = _make(config, episodes, cell.label)
+    singles = [single.unwrapped for single in model.get_env().unwrapped.envs]
     log = _Log(config.env_steps, episodes)
     started = time.perf_counter()
-    with closing(model.get_env()):
+    with closing(model.get_env()), _masks_in_mind(config, singles[0]):
         model.learn(config.env_steps, callback=lambda *_: log.note(model.num_timesteps))
+        outcomes = told_by([single.played for single in singles])
     seconds = time.perf_counter() - started
     env_steps = int(model.num_timesteps)
     if not episodes:
@@ -73,7 +81,21 @@ def run_peer(cell: Cell) -> CellResult:
         seconds=round(seconds, 3),
         curve=log.curve,
         config=config.to_json(),
+        outcomes=outcomes,
     )
+
+
+@contextmanager
+def _masks_in_mind(config: PeerConfig, single: SingleEnv) -> Iterator[None]:
+    """Where an algorithm that knows no masks fails, tell of the one that does."""
+    try:
+        yield
+    except DiscorlError as error:
+        env = single.played
+        masked = tells_legal_actions(env.observation_spec, env.num_actions)
+        if config.algorithm == _MASKABLE or not masked:
+            raise
+        raise DiscorlError(f"{error}; sb3/{_MASKABLE} keeps to legal actions") from error
 
 
 class _Log:
@@ -124,10 +146,24 @@ class ImageFeatures(nn.Module):
         return features
 
 
+class OurFeatures(nn.Module):
+    """Our agents' body, for what stable-baselines3 has none for: names of things, and texts."""
+
+    def __init__(self, observation_space: Any, spec: ObservationSpec) -> None:
+        super().__init__()
+        self.body = make_body(spec, NetworkConfig(torso=(_BODY,)))
+        self.features_dim = self.body.output_size
+
+    def forward(self, observations: Observation) -> Tensor:
+        """[N, *shape], or a dictionary of such -> [N, features_dim]."""
+        features: Tensor = self.body(observations)
+        return features
+
+
 def _make(config: PeerConfig, episodes: list[Episode], name: str | None) -> Any:
     """The algorithm with its environments, which it owns."""
     package = _package()
-    algorithm = getattr(package, config.algorithm.upper())
+    algorithm = _algorithm(package, config.algorithm)
     where = f"--rules {name or 'sb3/' + config.algorithm}"
     _check_names(where, algorithm, config.settings)
     settings = {key: _schedule(where, key, value) for key, value in config.settings.items()}
@@ -142,14 +178,21 @@ def _make(config: PeerConfig, episodes: list[Episode], name: str | None) -> Any:
         make_environment(config.env, 1, config=config.environment)  # Seeds come with the reset.
         for _ in range(copies)
     ]
-    policy, policy_settings = _network(envs[0].observation_spec)
+    spec = envs[0].observation_spec
+    policy, policy_settings = _network(spec)
     if net_arch is not None:
         policy_settings["net_arch"] = _sizes(where, net_arch)
     singles = [SingleEnv(env, episodes) for env in envs]
     vector_env = package.common.vec_env.DummyVecEnv([partial(_given, env) for env in singles])
     if normalised:  # Only what the algorithm sees: episodes are counted inside.
         discount = {"gamma": settings["gamma"]} if "gamma" in settings else {}
-        vector_env = package.common.vec_env.VecNormalize(vector_env, **discount)
+        # What names things is left as it is.
+        entries = spec_entries(spec)
+        keys = [name for name, entry in entries.items() if not entry.kinds]
+        which = {"norm_obs": bool(keys)} | (
+            {} if isinstance(spec, ArraySpec) else {"norm_obs_keys": keys}
+        )
+        vector_env = package.common.vec_env.VecNormalize(vector_env, **discount, **which)
     try:
         return algorithm(
             policy,
@@ -164,13 +207,18 @@ def _make(config: PeerConfig, episodes: list[Episode], name: str | None) -> Any:
         raise DiscorlError(f"{where} on {config.env}: {error}") from error
 
 
-def _package() -> Any:
+def _package(name: str = "stable_baselines3") -> Any:
     try:
-        return importlib.import_module("stable_baselines3")
+        return importlib.import_module(name)
     except ImportError as error:
-        raise DiscorlError(
-            "stable-baselines3 is not installed: pip install 'discorl[bench]'"
-        ) from error
+        title = name.replace("_", "-")
+        raise DiscorlError(f"{title} is not installed: pip install 'discorl[bench]'") from error
+
+
+def _algorithm(package: Any, name: str) -> Any:
+    if name == _MASKABLE:
+        return _package("sb3_contrib").MaskablePPO
+    return getattr(package, name.upper())
 
 
 def _check_names(where: str, algorithm: Any, settings: Mapping[str, Any]) -> None:
@@ -206,6 +254,12 @@ def _sizes(where: str, value: Any) -> list[int]:
 
 def _network(spec: ObservationSpec) -> tuple[str, dict[str, Any]]:
     """The policy's name and its settings: the package's own except for small images."""
+    if is_for_our_body(spec):
+        ours = {
+            "features_extractor_class": OurFeatures,
+            "features_extractor_kwargs": {"spec": spec},
+        }
+        return "MlpPolicy" if isinstance(spec, ArraySpec) else "MultiInputPolicy", ours
     if not isinstance(spec, ArraySpec):
         return "MultiInputPolicy", {}
     body = choose_body(spec)

@@ -12,8 +12,10 @@ from discorl.comparison.anchors import Anchors
 from discorl.comparison.cells import Cell, CellResult
 from discorl.comparison.config import CompareConfig
 from discorl.engines import Failure
+from discorl.envs.bsuite_scores import capability_scores
+from discorl.envs.published import published_figures
 from discorl.envs.scores import FieldScore, field_score
-from discorl.statistics import Estimate, interquartile_estimate, normalize
+from discorl.statistics import Estimate, interquartile_estimate, mean_estimate, normalize
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,30 @@ class Scale:
     zero: float
     one: float
     one_is: Literal["optimal return", "best rule", "rule compared with"]
+
+
+@dataclass(frozen=True)
+class GroupScore:
+    """A score as the field reports it, of each seed."""
+
+    name: str
+    values: np.ndarray
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The mean with its t-interval; None for fewer than two seeds."""
+        return mean_estimate(self.values)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for `results.json`."""
+        between = self.estimate
+        return {
+            "name": self.name,
+            "value": float(self.values.mean()),
+            "low": between and between.low,
+            "high": between and between.high,
+            "values": self.values.tolist(),
+        }
 
 
 @dataclass(frozen=True)
@@ -38,9 +64,13 @@ class Group:
         """Final returns [n]."""
         return np.array([run.final_return for run in self.runs])
 
-    def field_score(self, env: str) -> FieldScore | None:
+    def field_score(self, env: str) -> GroupScore | None:
         """What the field reports in place of the mean return; None if that is what it reports."""
-        return field_score(env, float(self.returns.mean())) if self.runs else None
+        found = [field_score(env, run.final_return, run.outcomes) for run in self.runs]
+        known = [score for score in found if score is not None]
+        if not known:
+            return None
+        return GroupScore(known[0].name, np.array([score.value for score in known]))
 
 
 @dataclass(frozen=True)
@@ -63,12 +93,28 @@ class Summary:
         runs = [run for env in self.config.envs for run in self.groups[rule, env].runs]
         return runs[0].env_steps if runs else None
 
+    def random_score(self, env: str) -> FieldScore | None:
+        """Random play's score as the field reports it."""
+        anchors = self.anchors[env]
+        if anchors.random_return is None:
+            return None
+        return field_score(env, anchors.random_return, anchors.random_outcomes)
+
+    def bsuite(self, rule: str) -> dict[str, float]:
+        """A rule's scores by capability, of bsuite's experiments that it ran; else nothing."""
+        found = {env: self.groups[rule, env].field_score(env) for env in self.config.envs}
+        return capability_scores({e: float(s.values.mean()) for e, s in found.items() if s})
+
     def as_json(self) -> dict[str, Any]:
         """Plain values, for `results.json`."""
         return {
             "config": self.config.to_json(),
             "environments": {
-                env: asdict(self.anchors[env]) | {"scale": scale and asdict(scale)}
+                env: asdict(self.anchors[env])
+                | {
+                    "scale": scale and asdict(scale),
+                    "published": [asdict(figures) for figures in published_figures(env)],
+                }
                 for env, scale in self.scales.items()
             },
             "rules": {rule: self._rule_as_json(rule) for rule in self.config.rules},
@@ -89,6 +135,7 @@ class Summary:
         return {
             "iqm": estimate and asdict(estimate),
             "env_steps": self.env_steps(rule),
+            "bsuite": self.bsuite(rule),
             "environments": {
                 env: {
                     "seeds": [run.seed for run in group.runs],
@@ -96,7 +143,7 @@ class Summary:
                     "scores": group.scores.tolist(),
                     "mean_return": float(group.returns.mean()) if group.runs else None,
                     "mean_score": float(group.scores.mean()) if len(group.scores) else None,
-                    "field_score": (score := group.field_score(env)) and asdict(score),
+                    "field_score": (score := group.field_score(env)) and score.as_json(),
                     "seconds": [run.seconds for run in group.runs],
                 }
                 for env in self.config.envs

@@ -167,6 +167,8 @@ def zoo_entry(algorithm: str, env: str) -> str | None:
     name, _ = split_spec(env)
     if name.startswith(("minatar/", "ALE/")):
         entry = _ATARI
+    elif name.startswith("minigrid/") and "BabyAI-" not in name:
+        entry = _MINIGRID
     else:
         entry = re.sub(r"-v\d+$", "", name.rpartition(":")[2])
         entry = _MINIGRID if entry.startswith("MiniGrid-") else entry

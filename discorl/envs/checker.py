@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from discorl.agents.masks import keep_legal
 from discorl.envs.base import Environment, EnvironmentConfig
 from discorl.envs.sources import AnyEnvironment, find_environment
 from discorl.errors import DiscorlError
@@ -29,6 +30,7 @@ _SLOW = 1e-3
 """Seconds a copy's step may take before processes of their own are worth it."""
 _LARGE = 10.0
 """Observations or returns beyond this learn better when they are scaled."""
+_MASKS = "it tells which actions are legal: --mask-actions keeps to them"
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,9 @@ def _look(env: AnyEnvironment, config: EnvironmentConfig | None) -> Iterator[Fin
         source = find_environment(env, config=config)
         with closing(source.make(source.num_envs or _COPIES)) as environment:
             yield from _spaces(environment)
+            environment.reset(0)
+            if getattr(environment, "offers_masks", False):
+                yield Finding("advice", _MASKS)
             yield from _seeds(environment)
             yield from _episodes(environment, source.cheap)
     except DiscorlError as error:
@@ -105,10 +110,6 @@ def _episodes(env: Environment, cheap: bool) -> list[Finding]:
     ended = int(sum(step.ended.sum() for step in steps))
     cut = int(sum(s.truncated.sum() for s in steps if s.truncated is not None))
     findings = [_endings(env, ended, cut, total), *_scales(steps)]
-    if getattr(env, "offers_masks", False):
-        findings.append(
-            Finding("advice", "it tells which actions are legal: --mask-actions keeps to them")
-        )
     speed = f"{1 / max(seconds, 1e-9):,.0f} steps per second in each copy"
     if seconds > _SLOW and not cheap:
         findings.append(Finding("advice", f"{speed}: give each copy a process, --env-workers"))
@@ -158,14 +159,15 @@ def _scales(steps: list[TimeStep]) -> list[Finding]:
 
 @torch.no_grad()
 def _play(env: Environment, seed: int, count: int, seconds: float = math.inf) -> list[TimeStep]:
-    """So many steps of random actions, the same for a seed; fewer when the time is up."""
+    """So many steps of random legal actions, the same for a seed; fewer when the time is up."""
     end = time.perf_counter() + seconds
     generator = torch.Generator().manual_seed(seed + 1)
+    uniform = torch.zeros(env.num_envs, env.num_actions)
     step = env.reset(seed)
     steps = [step]
     for _ in range(count):
-        actions: Tensor = torch.randint(env.num_actions, (env.num_envs,), generator=generator)
-        step = env.step(actions)
+        policy: Tensor = keep_legal(uniform, step.observation).softmax(dim=-1)
+        step = env.step(policy.multinomial(1, generator=generator)[:, 0])
         steps.append(step)
         if time.perf_counter() > end:
             break

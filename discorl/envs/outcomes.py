@@ -5,6 +5,7 @@ An environment tells it at an episode's last step, in `info["outcome"]`: name ->
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -71,6 +72,11 @@ class Outcomes:
         }
         self._episodes = int(totals.pop(_EPISODES, 0))
         self._totals = totals
+
+
+def told_by(envs: Sequence[object]) -> dict[str, float]:
+    """Means over all episodes of some environments, of which any may tell nothing."""
+    return mean_outcomes([env.outcomes.totals() for env in envs if isinstance(env, Telling)])
 
 
 def mean_outcomes(parts: list[dict[str, float]]) -> dict[str, float]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import io
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -72,8 +74,9 @@ class ProcgenGames(VectorEnv[_Array, _Array, _Array]):
     """More than any level lasts."""
 
     def __init__(self, game: str, settings: ProcgenSettings, num_envs: int) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # It imports Gym, which says that it is old.
+        # It imports Gym, which says in several ways that it is old.
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
             engine = importlib.import_module("procgen").ProcgenGym3Env
         self.num_envs = num_envs
         self._make = partial(

@@ -1,8 +1,9 @@
 """Scores as the field reports them: what a return, or an episode's outcome, is worth.
 
-Atari's human-normalised score is in `human_scores`. ProcGen's constants are those of Cobbe et al.
-(2020), "Leveraging Procedural Generation to Benchmark Reinforcement Learning", appendix C;
-Crafter's score is that of Hafner (2021), "Benchmarking the Spectrum of Agent Capabilities".
+Atari's human-normalised score is in `human_scores`, bsuite's are in `bsuite_scores`. ProcGen's
+constants are those of Cobbe et al. (2020), "Leveraging Procedural Generation to Benchmark
+Reinforcement Learning", appendix C; Crafter's score is that of Hafner (2021), "Benchmarking the
+Spectrum of Agent Capabilities".
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from discorl.envs.bsuite_scores import setting_score
 from discorl.envs.human_scores import human_normalized
 
 PROCGEN_HARD: dict[str, tuple[float, float]] = {
@@ -53,10 +55,6 @@ PROCGEN_EASY: dict[str, tuple[float, float]] = {
 }
 """The same on easy levels."""
 
-BSUITE_REGRET = {"bandit": 0.5, "catch": 1.6}
-"""Experiment -> an episode's regret at which its score is 0; of those that are scored so. The
-others are scored over all their settings, by the package itself."""
-
 
 @dataclass(frozen=True)
 class FieldScore:
@@ -82,10 +80,8 @@ def field_score(
         return FieldScore("procgen_normalized", normalized)
     if name == "crafter" and outcomes:
         return FieldScore("crafter_score", crafter_score(outcomes))
-    experiment = name.removeprefix("bsuite/").partition("/")[0]
-    if name.startswith("bsuite/") and experiment in BSUITE_REGRET and outcomes:
-        share = outcomes["regret"] / BSUITE_REGRET[experiment]
-        return FieldScore("bsuite_score", min(max(1 - share, 0.0), 1.0))
+    if (score := setting_score(spec, outcomes or {})) is not None:
+        return FieldScore("bsuite_score", score)
     return None
 
 

@@ -32,6 +32,8 @@ def space_to_json(space: Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.Box):
         bounds = {"low": _bound(space.low), "high": _bound(space.high)}
         return {"kind": kind, "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
+    if isinstance(space, spaces.Text):
+        return {"kind": kind, "max_length": int(space.max_length)}
     return {"kind": _UNREAD}  # Agents do not read it, so it does not matter what it is.
 
 
@@ -54,7 +56,9 @@ def space_from_json(values: Any) -> Space[Any]:
         if kind == "Frames":
             return Frames(tuple(values["shape"]))
         if kind == _UNREAD:
-            return spaces.Text(1)
+            return spaces.Sequence(spaces.Discrete(1))
+        if kind == "Text":
+            return spaces.Text(int(values["max_length"]))
         if kind == "Box":
             shape, dtype = tuple(values["shape"]), np.dtype(values["dtype"])
             low, high = (

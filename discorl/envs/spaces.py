@@ -15,7 +15,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from discorl.envs.kinds import Frames, Kinds
+from discorl.envs.kinds import BYTES, Frames, Kinds, text_bytes
 from discorl.errors import DiscorlError
 from discorl.observations import ArraySpec, Observation, ObservationSpec
 
@@ -25,7 +25,9 @@ MAX_ACTIONS = 1024
 _Array = npt.NDArray[Any]
 _Path = tuple[str | int, ...]
 _ALL = slice(None)
-_READABLE = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_LONGEST = 256
+"""Bytes that are read of a text."""
+_READABLE = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Text)
 """What observations are made of."""
 
 
@@ -33,8 +35,8 @@ class ObservationReader:
     """Reads what a vector environment shows, B copies at once.
 
     Box: floats and wide integers as float32, bytes and booleans as uint8. Discrete and
-    MultiDiscrete: one-hot vectors in a row. MultiBinary: uint8. Dict and Tuple: a dictionary of
-    entries, with the names of nested ones joined by dots.
+    MultiDiscrete: one-hot vectors in a row. MultiBinary: uint8. Text: its first bytes. Dict and
+    Tuple: a dictionary of entries, with the names of nested ones joined by dots.
 
     Args:
       fresh: what is read is in new memory each time, and need not be copied.
@@ -121,10 +123,17 @@ class Entry:
         shape, dtype = self.space.shape or (), self.space.dtype
         found = array.shape[1:] if batched else array.shape
         whole = array.ndim == len(shape) + batched and found == shape
-        if whole and (array.dtype == dtype or _converts(array.dtype, dtype)):
+        if isinstance(self.space, spaces.Text):
+            if array.dtype == np.uint8 and array.shape[int(batched) :] == self.spec.shape:
+                return array  # Read already: exported policies take bytes.
+            fits, declared = array.dtype.kind == "U", "text"
+        else:
+            fits = array.dtype == dtype or _converts(array.dtype, dtype)
+            declared = f"{dtype}{list(shape)}"
+        if whole and fits:
             return array
         raise DiscorlError(
-            f"{self.title}: its space says {dtype}{list(shape)}, got {array.dtype}{list(found)}"
+            f"{self.title}: its space says {declared}, got {array.dtype}{list(found)}"
         )
 
     def tensor(self, array: _Array) -> Tensor:
@@ -157,7 +166,8 @@ def _leaves(space: Space[Any], path: _Path) -> Iterator[tuple[_Path, Space[Any]]
 
 
 def _is_readable(space: Space[Any]) -> bool:
-    """Whether it can be made numbers, and has any; texts and graphs beside others are left out."""
+    """Whether it can be made numbers, and has any; graphs and sequences beside others are left
+    out."""
     return isinstance(space, _READABLE) and 0 not in (space.shape or ())
 
 
@@ -174,9 +184,14 @@ def _make_entry(path: _Path, space: Space[Any], fresh: bool) -> Entry:
         counts, starts = _counts(space)
         spec = ArraySpec((int(counts.sum()),))
         return Entry(name, path, space, spec, _one_hots(counts, starts))
+    if isinstance(space, spaces.Text):
+        length = min(space.max_length, _LONGEST)
+        return Entry(
+            name, path, space, ArraySpec((length,), torch.uint8, kinds=BYTES), _text(length)
+        )
     raise DiscorlError(
         f"observation space {space}: {type(space).__name__} is not supported; use Box, Discrete, "
-        "MultiBinary, MultiDiscrete, Dict or Tuple"
+        "MultiBinary, MultiDiscrete, Text, Dict or Tuple"
     )
 
 
@@ -216,6 +231,18 @@ def _converter(spec: ArraySpec, fresh: bool) -> Callable[[_Array], _Array]:
     if spec.dtype == torch.int16:
         return convert_kinds
     return convert_bytes if spec.dtype == torch.uint8 else convert_floats
+
+
+def _text(length: int) -> Callable[[_Array], _Array]:
+    """[N] texts -> [N, length] bytes; bytes stay as they are."""
+
+    def encode(array: _Array) -> _Array:
+        if array.dtype == np.uint8:
+            return array.copy()
+        read = [text_bytes(text, length) for text in array.tolist()]
+        return np.array(read, dtype=np.uint8).reshape(len(array), length)
+
+    return encode
 
 
 def one_hot_places(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[_Array, int]:

@@ -100,6 +100,8 @@ class PolicyGraph(nn.Module):
 
 
 def _observation_port(entry: Entry) -> Port:
+    if isinstance(entry.space, spaces.Text):  # As bytes: graphs know no texts.
+        return Port(entry.name, "observation", entry.spec.shape, _name(entry.spec.dtype))
     dtype = np.dtype(entry.space.dtype).name
     dtype = dtype if dtype in _PLAIN else _name(entry.spec.dtype)
     return Port(entry.name, "observation", tuple(entry.space.shape or ()), dtype)

@@ -54,6 +54,8 @@ def _draw(space: Any, shape: tuple[int, ...], rng: np.random.Generator) -> _Arra
         return rng.integers(space.start, space.start + space.nvec, shape)
     if isinstance(space, spaces.MultiBinary) or space.dtype == np.bool_:
         return rng.integers(0, 2, shape)
+    if isinstance(space, spaces.Text):
+        return rng.integers(0, 256, shape)
     low = np.clip(space.low.astype(np.float64), -_WIDE, _WIDE)
     high = np.clip(space.high.astype(np.float64), -_WIDE, _WIDE)
     if np.issubdtype(space.dtype, np.integer):

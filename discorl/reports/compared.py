@@ -11,7 +11,7 @@ import numpy as np
 from discorl.comparison.anchors import Anchors
 from discorl.comparison.cells import CellResult, salvage_cells
 from discorl.comparison.config import CompareConfig
-from discorl.comparison.report import notes, table_rows
+from discorl.comparison.report import notes, published_rows, table_rows
 from discorl.comparison.run import CELLS, RESULTS_FILE, RULES, read_anchors
 from discorl.comparison.summary import Summary, summarise
 from discorl.errors import DiscorlError
@@ -123,11 +123,13 @@ def _scores(summary: Summary, ident: str) -> list[Html]:
     absent = [rule for rule in summary.config.rules if summary.estimates[rule] is None]
     text = f"Without a run on each environment there is no mean: {', '.join(absent)}."
     header, *rows = table_rows(summary)
+    published = published_rows(summary)
     return [
         chart,
         paragraph(text, "quiet") if absent else Html(),
         table(header, rows),
         *(paragraph(note, "quiet") for note in notes(summary)),
+        *([table(published[0], published[1:])] if published else []),
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from discorl.envs.published import published_figures
 from discorl.life.life import PHASES
 from discorl.reports.charts import Line, band, key_of, line_chart, share_chart
 from discorl.reports.markup import (
@@ -50,7 +51,11 @@ _RESULTS = {
     "eval_return_greedy": "evaluation, greedy",
     "eval_return_sampled": "evaluation, sampled",
 }
-_SCORES = {"score": "score", "score_evaluation": "score, sampled evaluation"}
+_SCORES = {
+    "score": "score",
+    "score_training": "score, training",
+    "score_evaluation": "score, sampled evaluation",
+}
 """Of runs in environments for which the field reports a score in place of the return."""
 
 
@@ -61,7 +66,11 @@ def training_part(runs: Sequence[RunData], ident: str) -> Html:
     return join(
         [
             notices(problems),
-            section("Summary", [_runs_table(runs), _means_table(experiments)], f"{ident}-summary"),
+            section(
+                "Summary",
+                [_runs_table(runs), _means_table(experiments), _published(runs)],
+                f"{ident}-summary",
+            ),
             _curves(experiments, ident),
             _films(runs),
             _time(runs, experiments, ident),
@@ -118,15 +127,31 @@ def progress_text(run: RunData) -> str:
 def _means_table(experiments: Experiments) -> Html:
     """Means over seeds, with their intervals."""
     rows = []
+    results = _results(run for runs in experiments.values() for run in runs)
+    results.pop("score", None)
     for label, runs in experiments.items():
         done = [run for run in runs if run.finished]
-        cells = [_mean_text([run.result.get(name) for run in done]) for name in _RESULTS]
+        cells = [_mean_text([run.result.get(name) for run in done]) for name in results]
         if any(cells):
             rows.append((label, len(done), *cells))
     if not rows:
         return Html()
     note = paragraph("Means over seeds, with 95% t-intervals in brackets.", "quiet")
-    return join([note, table(("experiment", "seeds", *_RESULTS.values()), rows)])
+    return join([note, table(("experiment", "seeds", *results.values()), rows)])
+
+
+def _published(runs: Sequence[RunData]) -> Html:
+    """Figures of others, for the environments that have some."""
+    rows = [
+        (figures.env, figures.measure, figures.steps, who, value, figures.source)
+        for env in dict.fromkeys(run.env for run in runs)
+        for figures in published_figures(env)
+        for who, value in figures.values.items()
+    ]
+    if not rows:
+        return Html()
+    header = ("environment", "published", "environment steps", "agent", "figure", "source")
+    return join([paragraph("Figures that others published.", "quiet"), table(header, rows)])
 
 
 def _mean_text(values: Sequence[Any]) -> str | None:

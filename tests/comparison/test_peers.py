@@ -2,11 +2,13 @@
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from torch import nn
 
 from discorl.cli.__main__ import main
 from discorl.comparison.cells import Cell
@@ -21,6 +23,8 @@ vec_env = pytest.importorskip(
     "stable_baselines3.common.vec_env",
     reason="stable-baselines3 is not here: pip install 'discorl[bench]'",
 )
+
+sys.path.append(str(Path(__file__).parents[1] / "envs"))  # Environments by name.
 
 ENV = "catch:rows=3,columns=3"
 PPO = "sb3/ppo:num_envs=4,n_steps=8,batch_size=16"
@@ -198,3 +202,46 @@ def test_tuned_peers_run(name, tmp_path):
         assert (settings["learning_rate"], settings["gae_lambda"]) == ("lin_0.001", 0.8)
     else:
         assert (settings["net_arch"], settings["train_freq"]) == ("16,16", 256)
+
+
+@pytest.mark.parametrize("kind", ["InDictionary", "InInfo", "ByMethod"])
+def test_a_peer_keeps_to_legal_actions(kind):
+    """The environments raise at the first one that is not."""
+    pytest.importorskip("sb3_contrib", reason="needs pip install 'discorl[bench]'")
+    options = EnvironmentConfig(mask_actions=kind != "InDictionary")
+    settings = {"num_envs": 2, "n_steps": 16, "batch_size": 16}
+    config = peer("maskable_ppo", f"locked_envs:{kind}", 128, options, **settings)
+    result = run_peer(Cell("sb3/maskable_ppo", config, ""))
+    assert result.env_steps == 128
+    assert result.episodes > 10
+
+
+def test_a_peer_without_masks_learns_of_the_one_that_has_them():
+    config = peer("ppo", "locked_envs:InDictionary", n_steps=16, batch_size=16)
+    with pytest.raises(DiscorlError, match=r"door \d is locked.*sb3/maskable_ppo keeps to legal"):
+        run_peer(Cell("sb3/ppo", config, ""))
+
+
+@pytest.mark.parametrize("name", ["Labels", "Words", "Stacks"])
+def test_names_texts_and_stacks_are_read_like_our_agents_do(name):
+    settings = {"n_steps": 16, "batch_size": 16}
+    model = _make(peer("ppo", f"named_envs:{name}", **settings), [], "sb3/ppo")
+    model.learn(32)
+    kinds = {"Labels": 2, "Words": 1, "Stacks": 0}[name]
+    torsos = [m for m in model.policy.modules() if isinstance(m, nn.Embedding)]
+    assert len(torsos) >= kinds
+    model.get_env().close()
+
+
+def test_names_are_not_normalised():
+    config = peer("ppo", "named_envs:Labels", normalize=True, n_steps=16, batch_size=16)
+    env = _make(config, [], "sb3/ppo").get_env()
+    shown = env.reset()
+    assert shown["map"].max() >= 3
+    assert np.array_equal(shown["map"], shown["map"].round())
+
+
+def test_what_episodes_came_to_is_in_the_result():
+    config = peer("ppo", "named_envs:Labels", n_steps=16, batch_size=16)
+    result = run_peer(Cell("sb3/ppo", config, ""))
+    assert result.outcomes == {"won": pytest.approx(0.5, abs=0.5)}

@@ -1,12 +1,15 @@
 """Scores, tables and pictures from results that are made up."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from discorl.comparison.anchors import Anchors, measure_anchors
 from discorl.comparison.cells import CellResult
 from discorl.comparison.config import CompareConfig
 from discorl.comparison.pictures import plot_learning, plot_scores
-from discorl.comparison.report import notes, table_rows
+from discorl.comparison.report import notes, published_rows, table_rows, write_markdown
 from discorl.comparison.summary import summarise
 from discorl.envs.base import EnvironmentConfig
 
@@ -124,3 +127,47 @@ def test_anchors_of_an_environment_from_outside():
 def test_anchors_of_actions_that_must_be_made_discrete():
     anchors = measure_anchors("Pendulum-v1", EnvironmentConfig(discretize_actions=3))
     assert -2000 < anchors.random_return < -500
+
+
+def test_random_play_keeps_to_legal_actions(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "envs")
+    anchors = measure_anchors("locked_envs:InDictionary")
+    assert 0 < anchors.random_return < 6
+
+
+def test_scores_of_the_field_are_means_over_seeds_with_intervals(tmp_path):
+    rates = [{"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 1.0}]
+    runs = [replace(result("r", "crafter", seed, 3.0), outcomes=rates[seed]) for seed in (0, 1)]
+    anchors = Anchors(2.0, 10, None, {"a": 0.0, "b": 0.0})
+    config = CompareConfig(rules=("r", "none"), envs=("crafter",), seeds=2)
+    summary = summarise(config, {"crafter": anchors}, runs)
+    # Scores of 0 and 100.
+    found = summary.as_json()["rules"]["r"]["environments"]["crafter"]["field_score"]
+    assert found["name"] == "crafter_score"
+    assert found["values"] == pytest.approx([0, 100])
+    assert found["value"] == pytest.approx(50)
+    assert found["low"] < 0 < 100 < found["high"]
+    row = next(row for row in table_rows(summary) if row[0] == "crafter: crafter score")
+    assert row[1] == "0.000"
+    assert row[3].startswith("50.000 [")
+    assert row[4] == "–"  # noqa: RUF001
+    assert ["crafter", "Crafter score", "1M", "PPO", "4.6"] in [
+        line[:5] for line in published_rows(summary)
+    ]
+    write_markdown(summary, tmp_path / "table.md")
+    assert "Hafner" in (tmp_path / "table.md").read_text()
+    assert summary.as_json()["environments"]["crafter"]["published"][0]["values"]["PPO"] == 4.6
+
+
+def test_bsuite_by_capability():
+    envs = ("bsuite/catch/0", "bsuite/memory_len/0")
+    config = CompareConfig(rules=("r",), envs=envs, seeds=1)
+    runs = [
+        replace(result("r", envs[0], 0, 0.2), outcomes={"regret": 0.8}),
+        replace(result("r", envs[1], 0, 0.2), outcomes={"regret": 0.8, "perfect": 0.9}),
+    ]
+    summary = summarise(config, dict.fromkeys(envs, UNKNOWN), runs)
+    wanted = {"basic": 0.5, "credit_assignment": 0.5, "memory": 1.0}
+    assert summary.as_json()["rules"]["r"]["bsuite"] == pytest.approx(wanted)
+    text = "bsuite by capability, r: basic 0.500, credit assignment 0.500, memory 1.000."
+    assert text in notes(summary)

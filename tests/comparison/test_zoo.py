@@ -18,6 +18,7 @@ STEPS = 500_000
         ("gymnasium:LunarLander-v2", "LunarLander", "LunarLander"),
         ("minigrid:MiniGrid-DoorKey-5x5-v0", "MiniGrid", None),
         ("MiniGrid-Empty-8x8-v0", "MiniGrid", None),
+        ("minigrid/DoorKey-8x8-v0:full=true", "MiniGrid", None),
         ("minatar/breakout", "atari", "atari"),
         ("minatar/freeway:sticky=0.0,ramping=false", "atari", "atari"),
         ("ALE/Pong-v5", "atari", "atari"),

@@ -117,8 +117,8 @@ class Shy(Strange):
         raise RuntimeError("no display")
 
 
-class Texts(Strange):
-    observation_space = spaces.Text(5)
+class Sequences(Strange):
+    observation_space = spaces.Sequence(spaces.Discrete(5))
 
 
 class Twins(gymnasium.Env):

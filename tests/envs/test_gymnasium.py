@@ -484,7 +484,7 @@ def test_a_function_may_return_a_vector_environment():
         ("strange_envs:not_an_environment", ["gymnasium.Env", "int"]),
         ("strange_envs:always_the_same", ["a new environment at each call"]),
         ("strange_envs:Shy", ["Shy", "RuntimeError: no display"]),
-        ("strange_envs:Texts", ["Texts", "Text", "not supported"]),
+        ("strange_envs:Sequences", ["Sequences", "Sequence", "not supported"]),
     ],
 )
 def test_what_is_wrong_with_a_name_is_said(spec, words):

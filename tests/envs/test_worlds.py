@@ -3,6 +3,7 @@
 Where it is not, its test is skipped and says what installs it.
 """
 
+import importlib
 import math
 from pathlib import Path
 
@@ -13,7 +14,10 @@ import torch
 import discorl
 from discorl.envs import make_environment
 from discorl.envs.base import EnvironmentConfig
+from discorl.envs.bsuite_scores import CAPABILITIES, capability_scores
 from discorl.envs.kinds import text_bytes
+from discorl.envs.outcomes import told_by
+from discorl.envs.published import PUBLISHED, published_figures
 from discorl.envs.registry import is_external
 from discorl.envs.scores import (
     PROCGEN_EASY,
@@ -52,6 +56,7 @@ TINY = {
     "eval_max_steps": 30,
 }
 NUMBER = 400
+SCORED = [name for name in CAPABILITIES if not name.startswith("mnist")]
 
 
 def needs(spec):
@@ -192,8 +197,79 @@ def test_crafter_scores_by_hand():
     assert crafter_score({"a": 1.0, "b": 0.0}) == pytest.approx(np.sqrt(101) - 1)
 
 
-def test_bsuite_scores_by_hand():
-    assert field_score("bsuite/catch/3", 0.0, {"regret": 0.4}).value == pytest.approx(0.75)
-    assert field_score("bsuite/catch", 0.0, {"regret": 3.0}).value == 0
+@pytest.mark.parametrize(
+    ("spec", "outcomes", "score"),
+    [
+        ("bsuite/catch/3", {"regret": 0.4}, 0.75),
+        ("bsuite/catch", {"regret": 3.0}, 0),
+        ("bsuite/catch_scale/3", {"regret": 0.4}, 0.75),
+        ("bsuite/bandit_noise/3", {"regret": 0.1}, 0.8),
+        # Half for the regret, half for one good episode.
+        ("bsuite/cartpole/0", {"raw_return": 600, "good": 0.1}, 0.8),
+        ("bsuite/cartpole_noise/0", {"raw_return": 600, "good": 0.0}, 0.3),
+        ("bsuite/cartpole_swingup/0", {"raw_return": 70, "good": 0.0}, 0.05),
+        ("bsuite/mountain_car/0", {"raw_return": -350}, 0.75),
+        ("bsuite/mountain_car_scale/0", {"raw_return": -1100}, 0),
+        ("bsuite/discounting_chain/1", {"raw_return": 1.05}, 0.5),
+        ("bsuite/memory_len/5", {"perfect": 0.7, "regret": 0.6}, 1),
+        ("bsuite/memory_size/5", {"perfect": 0.6, "regret": 0.8}, 0),
+        ("bsuite/umbrella_length/5", {"regret": 0.4}, 1),
+        ("bsuite/umbrella_distract/5", {"regret": 0.6}, 0),
+        ("bsuite/deep_sea/0", {"bad": 0.85}, 1),
+        ("bsuite/deep_sea_stochastic/0", {"bad": 0.85}, 0),
+    ],
+)
+def test_bsuite_scores_by_hand(spec, outcomes, score):
+    found = field_score(spec, 0.0, outcomes)
+    assert (found.name, found.value) == ("bsuite_score", pytest.approx(score))
+
+
+def test_environments_without_a_score():
     assert field_score("bsuite/deep_sea/0", 0.0, {}) is None
+    assert field_score("bsuite/mnist/0", 0.0, {"regret": 1.0}) is None
     assert field_score("CartPole-v1", 1.0) is None
+
+
+def test_bsuite_scores_by_capability():
+    scores = {
+        "bsuite/catch/0": 1.0,
+        "bsuite/catch/1": 0.5,
+        "bsuite/bandit": 0.25,
+        "bsuite/memory_len/0": 1.0,
+        "bsuite/catch_noise/0": 1.0,
+        "bsuite/catch_noise/4": 0.0,
+    }
+    found = capability_scores(scores)
+    assert found["basic"] == pytest.approx((0.75 + 0.25) / 2)
+    assert found["memory"] == 1
+    # Where noise grows, half of the score is the mean less the standard deviation.
+    assert found["noise"] == pytest.approx((0.5 + 0.0) / 2)
+    assert found["credit_assignment"] == pytest.approx((0.75 + 0.25) / 2)
+    assert "exploration" not in found
+    assert capability_scores({"catch": 1.0}) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", [needs(f"bsuite/{name}/0") for name in SCORED])
+def test_every_scored_experiment_tells_what_its_score_needs(spec):
+    """And is known by the same capabilities as in the package."""
+    info = importlib.import_module("bsuite.experiments.summary_analysis").BSUITE_INFO
+    experiment = spec.split("/")[1]
+    assert CAPABILITIES[experiment] == tuple(info[experiment].tags)
+    env = make_environment(spec, 2)
+    env.reset(0)
+    for _ in range(1100):
+        env.step(torch.randint(env.num_actions, (2,)))
+    assert 0 <= field_score(spec, 0.0, told_by([env])).value <= 1
+
+
+def test_published_figures_have_sources():
+    (score, *_, far) = published_figures("crafter:size=32")
+    assert score.measure == "Crafter score"
+    assert score.values["PPO"] == 4.6
+    assert far.values["Disco103"] == 14.56
+    (coinrun, *_) = published_figures("procgen/coinrun:mode=easy")
+    assert coinrun.values == {"PPO": 7.9, "PPG": 9.0}
+    assert published_figures("nethack:task=score")[0].values["IMPALA"] == 189
+    assert not published_figures("catch")
+    assert all(figure.source and figure.steps for figure in PUBLISHED)
