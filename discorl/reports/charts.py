@@ -42,6 +42,8 @@ class Line:
     """Which colour and dashes; lines of one style are shown and hidden together."""
     dash: str | None = None
     markers: bool = False
+    points: bool = False
+    """Markers alone, with no line between them."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def line_chart(
     y: str,
     *,
     log: bool = False,
+    log_x: bool = False,
     key: bool = True,
     large: bool = False,
     levels: Iterable[float] = (),
@@ -81,6 +84,7 @@ def line_chart(
       x: the axis's title, with its unit.
       y: likewise.
       log: whether the y-axis is logarithmic.
+      log_x: whether the x-axis is.
       key: whether the chart says which line is which; otherwise its section does.
       large: over the whole width of the page.
       levels: dotted horizontal lines.
@@ -90,7 +94,7 @@ def line_chart(
         return Html()
     data = [trace for line in lines for trace in _traces(line)]
     layout: dict[str, Any] = {
-        "xaxis": {"title": {"text": html.escape(x)}},
+        "xaxis": {"title": {"text": html.escape(x)}, "type": "log" if log_x else "linear"},
         "yaxis": {"title": {"text": html.escape(y)}, "type": "log" if log else "linear"},
         "hovermode": "x unified" if len(lines) <= 8 else "closest",
         "shapes": [_level(level) for level in levels],
@@ -209,7 +213,11 @@ def _traces(line: Line) -> list[dict[str, Any]]:
         shared
         | {
             "name": _wrap(line.name),
-            "mode": "lines+markers" if line.markers or few else "lines",
+            "mode": "markers"
+            if line.points
+            else "lines+markers"
+            if line.markers or few
+            else "lines",
             "y": _numbers(line.y[keep]),
             "line": {
                 "color": colour(line.style),

@@ -12,8 +12,11 @@ from discorl.reports.markup import Html, escape
 from discorl.reports.page import check_plotly, whole_page
 from discorl.reports.read import RunData, expand_folders, read_run
 from discorl.reports.rule_runs import rule_run_part
+from discorl.reports.searched import search_part
 from discorl.reports.training import training_part
 from discorl.runs.folder import KINDS
+
+_PARTS = {"compare": comparison_part, "tune": search_part}
 
 
 def write_report(folders: Sequence[str | Path], out: str | Path) -> list[RunData]:
@@ -42,7 +45,7 @@ def render_report(runs: Sequence[RunData], served: bool = False) -> str:
         title = "Training run" if len(trained) == 1 else f"{len(trained)} training runs"
         parts.append((title, training_part(trained, "t0")))
     for number, run in enumerate(others, start=1):
-        part = comparison_part if run.kind == "compare" else rule_run_part
+        part = _PARTS.get(run.kind, rule_run_part)
         parts.append((_title(run), part(run, f"p{number}")))
     if len(parts) == 1:
         return whole_page(_whole_title(runs), [parts[0][1]], served=served)

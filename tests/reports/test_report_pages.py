@@ -236,6 +236,38 @@ def test_an_unfinished_or_damaged_comparison(runs):
     assert set(ENVS) <= set(charts(page))  # Curves need no scores.
 
 
+def test_a_search_is_told_whole(made):
+    page = body(report(made / "searched"))
+    drawn = charts(page)
+    by_trial = lines(drawn["Mean return by trial"])
+    assert (by_trial["trials"]["x"], by_trial["trials"]["y"]) == ([0, 1], [0.25, 0.5])
+    assert by_trial["best so far"]["y"] == [0.25, 0.5]
+    rates = lines(drawn["Mean return by learning_rate"])["trials"]
+    assert sorted(zip(rates["x"], rates["y"], strict=True)) == [(0.002, 0.25), (0.01, 0.5)]
+    assert "Mean return by torso" not in drawn  # Its values are no numbers: the table has them.
+    curves = lines(drawn["Learning curves"])
+    assert curves["the best, trial 1"]["x"] == [5, 100]
+    said = text(page)
+    assert "1 0.5 yes 0.01 8 8" in said
+    assert "the loss is not finite" in said
+    _, command, *words = shlex.split(commands(page)[0])
+    assert parse_arguments(command, words).config.to_json() == read_json(
+        made / "searched" / "config.json"
+    )
+    assert f"discorl train --config {made / 'searched' / 'preset.json'}" in commands(page)
+    assert "notice" not in page
+
+
+def test_an_unfinished_or_damaged_search(runs):
+    folder = runs / "searched"
+    (folder / "trials.json").write_text('{"trials": [{"number": "x"}]}')
+    assert "trials.json is damaged" in text(body(report(folder)))
+    (folder / "trials.json").unlink()
+    said = text(body(report(folder)))
+    assert "It has not finished: its trials are told once all of them have ended." in said
+    assert "discorl resume" in said
+
+
 def test_films_are_inside_the_page(runs):
     (runs / "other" / "agent.gif").write_bytes(GIF)
     page = body(report(runs / "other"))
