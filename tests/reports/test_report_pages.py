@@ -167,6 +167,10 @@ def test_a_discovery_is_told_whole(made):
     assert any(title.startswith("Lives with the best rule, of meta-step") for title in drawn)
     said = text(page)
     assert "Agents live for one of 2, 4 updates" in said
+    # A gallery: moments of the game, and members of the family with what sets them apart
+    shown = page.partition("Gallery of environments")[2].partition("<section")[0]
+    assert shown.count("data:image/png;base64,") == 6  # An episode in 3 x 3 Catch has 2 steps.
+    assert f"{ENV} step 0 step 1 family:bandit arms=" in text(shown)
     assert "discovered from random by discorl" in said
     assert "notice" not in page
     for line in commands(page):
