@@ -23,6 +23,8 @@ _POINTS = 600
 """A line has no more: records in between are left out."""
 _NAME_WIDTH = 34
 """Characters in a line of a name beside a bar."""
+_DOTS = 400
+"""Of more values, only the outliers have dots."""
 _ROW = 34
 """Height of a bar, in pixels."""
 
@@ -52,6 +54,15 @@ class Bar:
 
     name: str
     estimate: Estimate
+    style: int = 0
+
+
+@dataclass(frozen=True)
+class Box:
+    """A set of values."""
+
+    name: str
+    values: Sequence[float]
     style: int = 0
 
 
@@ -142,6 +153,37 @@ def bar_chart(
         layout["xaxis"]["range"] = [-0.02, 1.02]
         layout["shapes"] = [_level(0.5, vertical=True)]
     return _figure(ident, title, [data | (dot if probability else bar)], layout, Html(), large=True)
+
+
+def box_chart(ident: str, title: str, boxes: Sequence[Box], x: str) -> Html:
+    """A box over the quartiles of each set of values, the first on top, and a dot for each."""
+    if not boxes:
+        return Html()
+    names = [_wrap(box.name) for box in boxes]
+    data = [
+        {
+            "type": "box",
+            "orientation": "h",
+            "name": name,
+            "x": _numbers(box.values),
+            "y": [place] * len(box.values),
+            "boxpoints": "all" if len(box.values) <= _DOTS else "outliers",
+            "jitter": 0.5,
+            "pointpos": 0,
+            "marker": {"color": colour(box.style), "size": 4, "opacity": 0.6},
+            "line": {"color": colour(box.style), "width": 1.5},
+            "fillcolor": _faint(colour(box.style)),
+            "hoveron": "points",
+            "hovertemplate": "%{x}<extra></extra>",
+        }
+        for place, (name, box) in enumerate(zip(names, boxes, strict=True))
+    ]
+    layout = {
+        "height": _height(names),
+        "xaxis": {"title": {"text": html.escape(x)}},
+        "yaxis": _names_axis(names),
+    }
+    return _figure(ident, title, data, layout, Html(), large=True)
 
 
 def share_chart(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from discorl.life.life import PHASES
-from discorl.reports.charts import Line, band, key_of, line_chart, share_chart
+from discorl.reports.charts import Box, Line, band, box_chart, key_of, line_chart, share_chart
+from discorl.reports.episodes import Played, read_episodes
 from discorl.reports.markup import (
     Html,
     join,
@@ -19,7 +22,7 @@ from discorl.reports.markup import (
     section,
     table,
 )
-from discorl.reports.read import RunData
+from discorl.reports.read import RunData, attempt
 from discorl.reports.setup import Experiments, cards_section, reproduce_section, settings_section
 from discorl.runs.folder import VIDEOS
 from discorl.runs.plots import (
@@ -58,11 +61,13 @@ def training_part(runs: Sequence[RunData], ident: str) -> Html:
     """Everything about some training runs."""
     experiments = group_seeds(runs)
     problems = [f"{run.folder}: {problem}" for run in runs for problem in run.problems]
+    played = {run.folder: attempt(partial(read_episodes, run.folder), problems) for run in runs}
     return join(
         [
             notices(problems),
             section("Summary", [_runs_table(runs), _means_table(experiments)], f"{ident}-summary"),
             _curves(experiments, ident),
+            _evaluation_episodes(runs, played, ident),
             _films(runs),
             _time(runs, experiments, ident),
             settings_section(experiments),
@@ -244,6 +249,26 @@ def _run_curves(runs: Sequence[RunData], metric: str) -> list[Curve]:
 def _grid(charts: Sequence[Html]) -> Html:
     inside = "\n".join(chart for chart in charts if chart)
     return Html(f'<div class="charts">{inside}</div>') if inside else Html()
+
+
+def _evaluation_episodes(
+    runs: Sequence[RunData], played: dict[Path, Played | None], ident: str
+) -> Html:
+    """How every episode of each run's newest evaluation went."""
+    boxes, rows = [], []
+    for run in runs:
+        found = played[run.folder]
+        for style, (kind, episodes) in enumerate((found.kinds if found else {}).items()):
+            name = f"{run.folder.name}, {kind}" if len(runs) > 1 else kind
+            boxes.append(Box(name, episodes.returns, style))
+            rows.append((name, found.step if found else None, *episodes.statistics()))
+    header = ("episodes", "training step", "count", "mean return", "standard deviation", "lowest",
+              "median", "highest", "mean length")  # fmt: skip
+    note = "Each dot is an episode, the box spans the middle half of them."
+    title = "Returns of the evaluation's episodes"
+    chart = box_chart(f"{ident}-episodes", title, boxes, "return")
+    parts = [chart, paragraph(note, "quiet"), table(header, rows)] if boxes else []
+    return section("Evaluation episodes", parts)
 
 
 def _films(runs: Sequence[RunData]) -> Html:

@@ -35,8 +35,8 @@ def body(page):
 def test_a_training_run_is_told_whole(made):
     page = body(report(made / "other"))
     assert sections(page) == [
-        "Summary", "Learning", "Entropy and updates", "Losses", "Time", "Settings",
-        "Environment and rule", "How to reproduce",
+        "Summary", "Learning", "Entropy and updates", "Losses", "Evaluation episodes", "Time",
+        "Settings", "Environment and rule", "How to reproduce",
     ]  # fmt: skip
     drawn = charts(page)
     losses = {"total loss", "pg loss", "value loss"}
@@ -238,6 +238,27 @@ def test_an_unfinished_or_damaged_comparison(runs):
     page = body(report(folder))
     assert "environments.json is damaged" in text(page)
     assert set(ENVS) <= set(charts(page))  # Curves need no scores.
+
+
+def test_every_episode_of_the_newest_evaluation_is_shown(runs):
+    folder = runs / "seeds" / "seed_1"
+    played = read_json(folder / "evaluation.json")
+    assert played["step"] == 6
+    for kind in ("greedy", "sampled"):
+        assert len(played[kind]["returns"]) == len(played[kind]["lengths"]) == 2
+        mean = sum(played[kind]["returns"]) / 2
+        assert mean == read_json(folder / "result.json")[f"eval_return_{kind}"]
+    played["sampled"] = {"returns": [1.0, 4.0, 4.0], "lengths": [2, 2, 5]}
+    (folder / "evaluation.json").write_text(json.dumps(played))
+    page = body(report(runs / "seeds"))
+    boxes = charts(page)["Returns of the evaluation's episodes"]["data"]
+    assert [box["name"] for box in boxes] == [
+        "seed_0, greedy", "seed_0, sampled", "seed_1, greedy", "seed_1, sampled"
+    ]  # fmt: skip
+    assert boxes[-1]["x"] == [1, 4, 4]
+    assert "seed_1, sampled 6 3 3 1.414 1 4 4 3" in text(page)
+    (folder / "evaluation.json").write_text('{"step": 6, "greedy": {"returns": ["x"]}}')
+    assert "evaluation.json is damaged" in text(body(report(runs / "seeds")))
 
 
 def test_a_search_is_told_whole(made):
