@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,10 @@ import numpy as np
 from discorl.life.life import PHASES
 from discorl.reports.charts import Box, Line, band, box_chart, key_of, line_chart, share_chart
 from discorl.reports.episodes import Played, read_episodes
+from discorl.reports.films import Film, own_films
 from discorl.reports.markup import (
     Html,
+    embedded,
     join,
     notices,
     paragraph,
@@ -24,7 +26,6 @@ from discorl.reports.markup import (
 )
 from discorl.reports.read import RunData, attempt
 from discorl.reports.setup import Experiments, cards_section, reproduce_section, settings_section
-from discorl.runs.folder import VIDEOS
 from discorl.runs.plots import (
     AXES,
     EPISODE_RETURN,
@@ -57,8 +58,10 @@ _SCORES = {"score": "score", "score_evaluation": "score, sampled evaluation"}
 """Of runs in environments for which the field reports a score in place of the return."""
 
 
-def training_part(runs: Sequence[RunData], ident: str) -> Html:
-    """Everything about some training runs."""
+def training_part(
+    runs: Sequence[RunData], ident: str, films: Mapping[Path, Film] | None = None
+) -> Html:
+    """Everything about some training runs; films are of runs whose folders hold none."""
     experiments = group_seeds(runs)
     problems = [f"{run.folder}: {problem}" for run in runs for problem in run.problems]
     played = {run.folder: attempt(partial(read_episodes, run.folder), problems) for run in runs}
@@ -68,7 +71,7 @@ def training_part(runs: Sequence[RunData], ident: str) -> Html:
             section("Summary", [_runs_table(runs), _means_table(experiments)], f"{ident}-summary"),
             _curves(experiments, ident),
             _evaluation_episodes(runs, played, ident),
-            _films(runs),
+            _films(runs, films or {}),
             _time(runs, experiments, ident),
             settings_section(experiments),
             cards_section(experiments),
@@ -271,16 +274,18 @@ def _evaluation_episodes(
     return section("Evaluation episodes", parts)
 
 
-def _films(runs: Sequence[RunData]) -> Html:
-    """The agents' own films, if their folders have any; of those that were made at evaluations,
-    the newest."""
+def _films(runs: Sequence[RunData], films: Mapping[Path, Film]) -> Html:
+    """The agents at play, from their folders or filmed for this page."""
     shown = [
         picture(path, f"{run.folder.name}/{path.relative_to(run.folder)}")
         for run in runs
-        for path in [
-            *sorted(run.folder.glob("*.gif")),
-            *sorted((run.folder / VIDEOS).glob("*.gif"))[-1:],
-        ]
+        for path in own_films(run.folder)
+    ]
+    shown += [
+        paragraph(film.words, "quiet")
+        if film.gif is None
+        else embedded(film.gif, "gif", film.words)
+        for film in films.values()
     ]
     return section(
         "The agent at play", [Html(f'<div class="films">{"".join(shown)}</div>')] * bool(shown)

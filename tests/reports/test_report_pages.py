@@ -311,12 +311,37 @@ def test_the_newest_film_of_the_evaluations_is_shown(runs):
     assert "other/videos/step_00000006.gif" in text(page)
 
 
+def test_an_agent_without_a_film_is_filmed(made, tmp_path, capsys):
+    out = tmp_path / "report.html"
+    assert main(["report", str(made / "other"), str(made / "seeds"), "--out", str(out)]) == 0
+    page = body(out.read_text())
+    # One for each experiment, of its first seed, and nothing in the folders
+    assert page.count("data:image/gif;base64,") == 2
+    assert "other: 1 episode, return" in text(page)
+    assert "seed_0: 1 episode, return" in text(page)
+    assert not list(made.rglob("*.gif"))
+    assert main(["report", str(made / "other"), "--no-film", "--out", str(out)]) == 0
+    assert "data:image/gif" not in out.read_text()
+
+
+def test_why_an_agent_cannot_be_filmed(runs, tmp_path):
+    folder = runs / "other"
+    config = read_json(folder / "config.json") | {"env": "nowhere-v0"}
+    (folder / "config.json").write_text(json.dumps(config))
+    write_report([folder], tmp_path / "report.html")
+    said = text(body((tmp_path / "report.html").read_text()))
+    assert "There is no film of other:" in said
+    assert "nowhere-v0" in said.partition("There is no film of other:")[2][:300]
+
+
 def test_the_file_needs_nothing_beside_it(made, tmp_path):
     out = tmp_path / "report.html"
     write_report([made / "other"], out)
     page = out.read_text()
     without_plotly = page.replace(page_module.plotly_script(), "")
     assert len(without_plotly) < len(page)
+    assert 'src="data:image/gif;base64,' in without_plotly
+    without_plotly = without_plotly.replace('src="data:image/gif;base64,', "")
     for word in ("src=", "href=", "@import", "url(", "fetch("):
         outside = [line for line in without_plotly.splitlines() if f"{word}" in line]
         assert all('href="data:,"' in line or "location.href" in line for line in outside), word
