@@ -131,7 +131,9 @@ def _fresh_agents(
     envs = list(dict.fromkeys(a["env"] for e in evaluations for a in e["agents"]))
     steps = np.array([e["meta_step"] for e in evaluations], dtype=float)
     scores = np.array([e["score"] for e in evaluations], dtype=float)
-    lines = [Line("score", steps, scores, markers=True)]
+    # Of a discovery in one environment, the score is the return there.
+    alone = len(envs) == 1 and not teacher
+    lines = [] if alone else [Line("score", steps, scores, markers=True)]
     for style, env in enumerate(envs, start=1):
         lines += _finals(evaluations, env, style)
     best = max(evaluations, key=lambda e: e["score"] if is_number(e["score"]) else -np.inf)
