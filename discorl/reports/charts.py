@@ -18,6 +18,8 @@ from discorl.statistics import Estimate
 
 _COLOURS = (*COLOURS[:-1], "#8C8C8C")
 """Grey in place of black, which a dark page would hide."""
+GREY = len(_COLOURS) - 1
+"""The style of what stays in the background."""
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _POINTS = 600
 """A line has no more: records in between are left out."""

@@ -47,7 +47,9 @@ def show_number(value: float) -> str:
     """A number with as many digits as tell something."""
     if not math.isfinite(value):
         return str(value)
-    if value == 0 or 1e-3 <= abs(value) < 1e6:
+    if 1e-3 <= abs(value) < 0.1:
+        return f"{value:.3g}"
+    if value == 0 or 0.1 <= abs(value) < 1e6:
         text = f"{value:,.3f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
     return f"{value:.3g}"

@@ -11,7 +11,7 @@ import numpy as np
 from discorl.errors import DiscorlError
 from discorl.files import read_json
 from discorl.reports.cards import environment_card
-from discorl.reports.charts import Line, line_chart
+from discorl.reports.charts import GREY, Line, line_chart
 from discorl.reports.differences import defaults, differing, read_values, tune_commands
 from discorl.reports.markup import (
     Html,
@@ -31,8 +31,8 @@ from discorl.tuning.trials import POINTS
 TRIALS_FILE = "trials.json"
 _SHOWN = 20
 """Trials in the first table, and learning curves."""
-_OTHERS = 7
-"""The style of trials that are not the best: grey."""
+_OTHERS = GREY
+"""The style of trials that are not the best."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _charts(trials: Sequence[_Trial], ident: str) -> Html:
                 Line("best so far", numbers, best, style=1),
             ],
             "trial",
-            "return of the newest 100 episodes",
+            "mean return",
         ),
         _curves(known, f"{ident}-curves"),
     ]
@@ -149,7 +149,7 @@ def _charts(trials: Sequence[_Trial], ident: str) -> Html:
                     f"Mean return by {name}",
                     [line],
                     name,
-                    "return of the newest 100 episodes",
+                    "mean return",
                     log_x=wide,
                 )
             )
