@@ -93,7 +93,7 @@ def make_atari(
         look = {"grayscale": False, "img_height": rows, "img_width": columns, "stack_num": 1}
         vector_env = _InColour(vector_env, kind(rom, num_envs, **arguments, **look))
     names = _import(spec, "ale_py").Action
-    vector_env.unwrapped.action_names = tuple(
+    vector_env.action_names = tuple(
         names(action).name.lower() for action in vector_env.unwrapped.ale.get_action_set()
     )
     limit = settings.frames // settings.frame_skip + 1
@@ -115,7 +115,7 @@ class _InColour(VectorWrapper):
         self._twin, self._screen = twin, np.zeros((*_SCREEN, 3), np.uint8)
 
     @property
-    def render_mode(self) -> str | None:
+    def render_mode(self) -> str:  # type: ignore[override]
         """Gymnasium's word for pictures."""
         return "rgb_array"
 

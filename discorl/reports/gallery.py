@@ -57,7 +57,8 @@ def _moments(env: str) -> list[tuple[Picture, str]]:
         return []
     made = make_environment(env, 1)
     scene, generator = find_scene(made, _SIZE), torch.Generator().manual_seed(0)
-    step, seen = made.reset(0), []
+    step = made.reset(0)
+    seen: list[Tensor] = []
     while not step.ended.any() and len(seen) < _LONGEST:
         assert isinstance(step.observation, Tensor)
         seen.append(step.observation[0])

@@ -179,6 +179,7 @@ def test_atari_is_drawn_in_its_own_colours():
     env = "ALE/Pong-v5"
     config = EnvironmentConfig()
     made = open_environment(find_environment(env, "cpu", config), config, "cpu")
+    assert made.action_names[:2] == ("noop", "fire")
     scene, step = find_scene(made, 210), made.reset(5)
     generator = torch.Generator().manual_seed(0)
     # Given some play with sticky actions, over the end of an episode
