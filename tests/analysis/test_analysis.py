@@ -268,7 +268,9 @@ def test_a_discovery_is_shown_as_its_rule_was_on_the_way(tmp_path: Path) -> None
     (one, _) = find_candidates([folder / "checkpoints" / "step_00000004"], AnalyseConfig(steps=2))
     assert one.label == "found at 4"
     out = tmp_path / "out"
-    assert main(["analyse", str(folder), "--steps", "2", "--only", "closest", "--out", str(out)]) == 0
+    assert (
+        main(["analyse", str(folder), "--steps", "2", "--only", "closest", "--out", str(out)]) == 0
+    )
     rules = {row["rule"] for row in table(out, "closest")}
     assert rules == {*labels} - {"actor_critic"}
     assert f"discorl analyse {folder} " in (out / "README.md").read_text()

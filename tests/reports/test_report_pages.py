@@ -373,7 +373,15 @@ def test_texts_from_files_cannot_become_markup(runs):
 
 
 def test_values_are_shown_as_people_write_them():
-    values = {True: "yes", 5: "5", 12345: "12,345", 0.002: "0.002", 0.0071756: "0.00718", 1e-9: "1e-09", 1.5: "1.5"}
+    values = {
+        True: "yes",
+        5: "5",
+        12345: "12,345",
+        0.002: "0.002",
+        0.0071756: "0.00718",
+        1e-9: "1e-09",
+        1.5: "1.5",
+    }
     for value, words in values.items():
         assert show(value) == words
     assert show(None) == "–"  # noqa: RUF001
