@@ -18,8 +18,8 @@ class AnalyseCommand:
     """Look inside rules: what they respond to, what their agents know, what they rely on."""
 
     rules: tyro.conf.Positional[tuple[str, ...]]
-    """Rules: names from `discorl rules list`, rule files, or folders of discoveries, which stand for
-    their rule at each checkpoint that they kept and at its best. A random rule is put beside
+    """Rules: names from `discorl rules list`, rule files, or folders of discoveries, which stand
+    for their rule at each checkpoint that they kept and at its best. A random rule is put beside
     them."""
     out: Path | None = None
     """Folder for figures, tables and a page; by default a new one under runs/."""

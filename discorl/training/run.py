@@ -1,8 +1,9 @@
 """A training run on disk: the loop around the trainer, its records, and how it stops.
 
 `runs/NAME/` holds `config.json`, `agent.json` (how the agent is built), `rule.safetensors` (of a
-discovered rule), `metrics.jsonl`, `tensorboard/`, `checkpoints/`, `evaluation.json` (the episodes of the newest
-evaluation), and at the end `curve.png` and `result.json`. With `--record-evaluations` there are GIFs in `videos/` too.
+discovered rule), `metrics.jsonl`, `tensorboard/`, `checkpoints/`, `evaluation.json` (the episodes
+of the newest evaluation), and at the end `curve.png` and `result.json`. With
+`--record-evaluations` there are GIFs in `videos/` too.
 """
 
 from __future__ import annotations
