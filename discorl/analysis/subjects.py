@@ -13,6 +13,7 @@ import torch
 from discorl.agents.base import Agent
 from discorl.analysis.config import AnalyseConfig
 from discorl.analysis.evidence import Evidence, look
+from discorl.analysis.history import rules_on_the_way
 from discorl.errors import DiscorlError
 from discorl.learner import LearnerState
 from discorl.library.catalogue import as_rule
@@ -105,13 +106,13 @@ class Subject:
 
 
 def find_candidates(rules: Sequence[AnyRule], config: AnalyseConfig) -> list[Candidate]:
-    """The rules by name, by file or as themselves, and the random ones beside them."""
+    """The rules by name, by file, by a discovery's folder or as themselves, and the random ones
+    beside them."""
     if not rules:
         raise DiscorlError("analyse: name one or more rules, for instance disco103")
     given: list[Candidate] = []
-    for named in rules:
-        rule = as_rule(named)
-        label = _label(named, [candidate.label for candidate in given])
+    for named, label, rule in (entry for each in rules for entry in _named(each)):
+        label = _unused(label, [candidate.label for candidate in given])
         if not isinstance(rule, DiscoRule | ActorCritic):
             raise DiscorlError(
                 f"analyse: '{label}' is neither a discovered rule nor actor_critic, and only those "
@@ -121,9 +122,14 @@ def find_candidates(rules: Sequence[AnyRule], config: AnalyseConfig) -> list[Can
     return given + _nulls(given, config)
 
 
-def _label(named: AnyRule, taken: Sequence[str]) -> str:
+def _named(named: AnyRule) -> list[tuple[AnyRule, str, UpdateRule]]:
+    """How each rule that is meant is given, its label, and itself; a discovery stands for its rule
+    at several times."""
+    if isinstance(named, str | Path) and (found := rules_on_the_way(Path(named).expanduser())):
+        return [(rule, label, rule) for label, rule in found]
     text = str(named) if isinstance(named, str | Path) else named.name
-    return _unused(Path(text).stem if text.endswith(SUFFIXES) else text, taken)
+    label = Path(text).stem if text.endswith(SUFFIXES) else text
+    return [(named, label, as_rule(named))]
 
 
 def _unused(text: str, taken: Sequence[str]) -> str:

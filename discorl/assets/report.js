@@ -1,6 +1,9 @@
 // Draws the page's charts, in the reader's colours, and keeps a served page up to date.
 "use strict";
 
+// Buttons are named, because plotly's own choice has one that sends the chart away.
+const CONFIG = { responsive: true, displaylogo: false, displayModeBar: "hover",
+                 modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
 function themed(layout) {
@@ -39,8 +42,7 @@ function draw(figure) {
   for (const trace of chart.data) trace.visible = !hidden.has(trace.legendgroup);
   const plot = figure.querySelector(".plot");
   if (chart.layout.height) plot.style.height = chart.layout.height + "px";
-  return Plotly.react(plot, chart.data, themed(chart.layout),
-                      { responsive: true, displaylogo: false });
+  return Plotly.react(plot, chart.data, themed(chart.layout), CONFIG);
 }
 
 function drawAll() {

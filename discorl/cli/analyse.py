@@ -18,7 +18,9 @@ class AnalyseCommand:
     """Look inside rules: what they respond to, what their agents know, what they rely on."""
 
     rules: tyro.conf.Positional[tuple[str, ...]]
-    """Rules: names from `discorl rules list`, or rule files. A random rule is put beside them."""
+    """Rules: names from `discorl rules list`, rule files, or folders of discoveries, which stand
+    for their rule at each checkpoint that they kept and at its best. A random rule is put beside
+    them."""
     out: Path | None = None
     """Folder for figures, tables and a page; by default a new one under runs/."""
     config: AnalyseConfig = field(default_factory=AnalyseConfig)
@@ -26,6 +28,7 @@ class AnalyseCommand:
     examples: ClassVar = (
         "discorl analyse disco103",
         "discorl analyse disco103 sprout actor_critic --only responses closest",
+        "discorl analyse runs/d sprout --only responses closest   # a rule during its discovery",
         "discorl analyse runs/d/best_rule.safetensors --env catch --steps 1000 --out runs/inside",
     )
 

@@ -26,6 +26,8 @@ class ReportCommand:
     """Run folders of any kind, or folders that hold some."""
     out: Path = Path("report.html")
     """File to write; an earlier one is overwritten."""
+    film: bool = True
+    """Let an agent of each experiment play an episode, unless its folder has a film."""
 
     examples: ClassVar = (
         "discorl report runs/a",
@@ -39,7 +41,7 @@ class ReportCommand:
             raise DiscorlError("report: name one or more run folders")
         from discorl.reports.write import write_report  # Here, so that --help is quick.
 
-        runs = write_report(self.folders, self.out)
+        runs = write_report(self.folders, self.out, self.film, _say)
         count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
         _say(f"report on {count} written to {self.out}")
         for run in runs:

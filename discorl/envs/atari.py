@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.vector import VectorWrapper
 
 from discorl.envs.base import Environment
 from discorl.envs.gymnasium import GymnasiumEnvironment
@@ -16,6 +17,7 @@ from discorl.errors import DiscorlError, UnknownNameError
 from discorl.observations import ArraySpec
 from discorl.rollout import TimeStep
 
+_SCREEN = (210, 160)
 _TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}
 """ROMs of games that one player cannot play."""
 
@@ -62,31 +64,37 @@ class AtariEnvironment(GymnasiumEnvironment):
         return super().reset(int(spread))
 
 
-def make_atari(spec: str, num_envs: int, device: torch.device | str = "cpu") -> Environment:
+def make_atari(
+    spec: str, num_envs: int, device: torch.device | str = "cpu", draws: bool = False
+) -> Environment:
     """Build `num_envs` copies of an Atari game.
 
     Args:
       spec: such as `ALE/Pong-v5`, optionally with `AtariSettings` after a colon:
         `ALE/Pong-v5:sticky=0,frames=18000`.
+      draws: whether it can be rendered, in colour; that takes a second emulator.
     """
     rom, settings = _rom(spec), parse_settings(spec, AtariSettings)
     if num_envs < 1:
         raise DiscorlError(f"environment '{spec}': expected at least 1 copy, got {num_envs}")
-    vector_env = _vector_class(spec)(
-        rom,
-        num_envs,
-        repeat_action_probability=settings.sticky,
-        frameskip=settings.frame_skip,
-        stack_num=settings.stack,
-        noop_max=settings.noops,
-        max_num_frames_per_episode=settings.frames,
-        use_fire_reset=settings.fire,
-        full_action_space=settings.full_actions,
-        reward_clipping=False,
-    )
+    arguments = {
+        "repeat_action_probability": settings.sticky,
+        "frameskip": settings.frame_skip,
+        "noop_max": settings.noops,
+        "max_num_frames_per_episode": settings.frames,
+        "use_fire_reset": settings.fire,
+        "full_action_space": settings.full_actions,
+        "reward_clipping": False,
+    }
+    kind = _vector_class(spec)
+    vector_env = kind(rom, num_envs, stack_num=settings.stack, **arguments)
+    if draws:
+        rows, columns = _SCREEN
+        look = {"grayscale": False, "img_height": rows, "img_width": columns, "stack_num": 1}
+        vector_env = _InColour(vector_env, kind(rom, num_envs, **arguments, **look))
     names = _import(spec, "ale_py").Action
     vector_env.action_names = tuple(
-        names(action).name.lower() for action in vector_env.ale.get_action_set()
+        names(action).name.lower() for action in vector_env.unwrapped.ale.get_action_set()
     )
     limit = settings.frames // settings.frame_skip + 1
     # The emulator hands its arrays over at every step and allocates new ones.
@@ -94,6 +102,44 @@ def make_atari(spec: str, num_envs: int, device: torch.device | str = "cpu") -> 
     assert isinstance(env.observation_spec, ArraySpec)
     env.observation_spec = replace(env.observation_spec, stack=settings.stack)
     return env
+
+
+class _InColour(VectorWrapper):
+    """An emulator, and a twin with the same seeds and actions, which shows the console's screen.
+
+    The twin lives through the same: its random numbers are those of the first.
+    """
+
+    def __init__(self, env: Any, twin: Any) -> None:
+        super().__init__(env)
+        self._twin, self._screen = twin, np.zeros((*_SCREEN, 3), np.uint8)
+
+    @property
+    def render_mode(self) -> str:  # type: ignore[override]
+        """Gymnasium's word for pictures."""
+        return "rgb_array"
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        """Reset both."""
+        self._show(self._twin.reset(seed=seed, options=options)[0])
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, actions: Any) -> Any:
+        """Step both."""
+        self._show(self._twin.step(actions)[0])
+        return self.env.step(actions)
+
+    def render(self) -> Any:
+        """The first copy's screen, [210, 160, 3]."""
+        return self._screen
+
+    def close(self, **kwargs: Any) -> None:
+        """Close both."""
+        self._twin.close()
+        self.env.close(**kwargs)
+
+    def _show(self, screens: Any) -> None:
+        self._screen = np.array(screens[0, -1])
 
 
 def _vector_class(spec: str) -> Any:

@@ -71,6 +71,10 @@ class Evaluation:
     outcomes: dict[str, float] = field(default_factory=dict)
     """What finished episodes came to on average besides their return, where an environment tells
     it: achievements, for example."""
+    returns: tuple[float, ...] = ()
+    """Of each episode."""
+    lengths: tuple[int, ...] = ()
+    """Of each episode, in steps."""
 
 
 @torch.no_grad()
@@ -113,6 +117,8 @@ def evaluate_policy(
         episodes=episodes,
         unfinished=int(running.sum()),
         outcomes=told.means(),
+        returns=tuple(total.tolist()),
+        lengths=tuple(map(int, length.tolist())),
     )
 
 

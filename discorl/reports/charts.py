@@ -18,11 +18,15 @@ from discorl.statistics import Estimate
 
 _COLOURS = (*COLOURS[:-1], "#8C8C8C")
 """Grey in place of black, which a dark page would hide."""
+GREY = len(_COLOURS) - 1
+"""The style of what stays in the background."""
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _POINTS = 600
 """A line has no more: records in between are left out."""
 _NAME_WIDTH = 34
 """Characters in a line of a name beside a bar."""
+_DOTS = 400
+"""Of more values, only the outliers have dots."""
 _ROW = 34
 """Height of a bar, in pixels."""
 
@@ -42,6 +46,8 @@ class Line:
     """Which colour and dashes; lines of one style are shown and hidden together."""
     dash: str | None = None
     markers: bool = False
+    points: bool = False
+    """Markers alone, with no line between them."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,15 @@ class Bar:
 
     name: str
     estimate: Estimate
+    style: int = 0
+
+
+@dataclass(frozen=True)
+class Box:
+    """A set of values."""
+
+    name: str
+    values: Sequence[float]
     style: int = 0
 
 
@@ -70,6 +85,7 @@ def line_chart(
     y: str,
     *,
     log: bool = False,
+    log_x: bool = False,
     key: bool = True,
     large: bool = False,
     levels: Iterable[float] = (),
@@ -81,6 +97,7 @@ def line_chart(
       x: the axis's title, with its unit.
       y: likewise.
       log: whether the y-axis is logarithmic.
+      log_x: whether the x-axis is.
       key: whether the chart says which line is which; otherwise its section does.
       large: over the whole width of the page.
       levels: dotted horizontal lines.
@@ -90,7 +107,7 @@ def line_chart(
         return Html()
     data = [trace for line in lines for trace in _traces(line)]
     layout: dict[str, Any] = {
-        "xaxis": {"title": {"text": html.escape(x)}},
+        "xaxis": {"title": {"text": html.escape(x)}, "type": "log" if log_x else "linear"},
         "yaxis": {"title": {"text": html.escape(y)}, "type": "log" if log else "linear"},
         "hovermode": "x unified" if len(lines) <= 8 else "closest",
         "shapes": [_level(level) for level in levels],
@@ -138,6 +155,37 @@ def bar_chart(
         layout["xaxis"]["range"] = [-0.02, 1.02]
         layout["shapes"] = [_level(0.5, vertical=True)]
     return _figure(ident, title, [data | (dot if probability else bar)], layout, Html(), large=True)
+
+
+def box_chart(ident: str, title: str, boxes: Sequence[Box], x: str) -> Html:
+    """A box over the quartiles of each set of values, the first on top, and a dot for each."""
+    if not boxes:
+        return Html()
+    names = [_wrap(box.name) for box in boxes]
+    data = [
+        {
+            "type": "box",
+            "orientation": "h",
+            "name": name,
+            "x": _numbers(box.values),
+            "y": [place] * len(box.values),
+            "boxpoints": "all" if len(box.values) <= _DOTS else "outliers",
+            "jitter": 0.5,
+            "pointpos": 0,
+            "marker": {"color": colour(box.style), "size": 4, "opacity": 0.6},
+            "line": {"color": colour(box.style), "width": 1.5},
+            "fillcolor": _faint(colour(box.style)),
+            "hoveron": "points",
+            "hovertemplate": "%{x}<extra></extra>",
+        }
+        for place, (name, box) in enumerate(zip(names, boxes, strict=True))
+    ]
+    layout = {
+        "height": _height(names),
+        "xaxis": {"title": {"text": html.escape(x)}},
+        "yaxis": _names_axis(names),
+    }
+    return _figure(ident, title, data, layout, Html(), large=True)
 
 
 def share_chart(
@@ -209,7 +257,11 @@ def _traces(line: Line) -> list[dict[str, Any]]:
         shared
         | {
             "name": _wrap(line.name),
-            "mode": "lines+markers" if line.markers or few else "lines",
+            "mode": "markers"
+            if line.points
+            else "lines+markers"
+            if line.markers or few
+            else "lines",
             "y": _numbers(line.y[keep]),
             "line": {
                 "color": colour(line.style),

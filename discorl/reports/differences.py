@@ -23,13 +23,18 @@ from discorl.training.agent import AGENT_FILE, DAMAGE, Blueprint
 from discorl.training.config import TrainConfig
 from discorl.training.paper import is_in_paper
 from discorl.training.presets import Kind, PresetName, make_config, observation_kind
+from discorl.tuning.config import TuneConfig
 
-AnyConfig = TrainConfig | DiscoverConfig | DistilConfig | CompareConfig
+PRESET_FILE = "preset.json"
+"""In the folder of a search: the best trial's settings."""
+
+AnyConfig = TrainConfig | DiscoverConfig | DistilConfig | CompareConfig | TuneConfig
 CONFIGS: dict[str, type[AnyConfig]] = {
     "train": TrainConfig,
     "discover": DiscoverConfig,
     "distil": DistilConfig,
     "compare": CompareConfig,
+    "tune": TuneConfig,
 }
 """Command -> its settings."""
 
@@ -112,6 +117,14 @@ def compare_command(values: dict[str, Any]) -> str:
     plain = flat_settings(CompareConfig())
     names = ["rules", "envs", *(n for n in differing(values, plain) if n not in ("rules", "envs"))]
     return _join(["compare", *(word for name in names for word in typed(name, values[name]))])
+
+
+def tune_commands(run: RunData, values: dict[str, Any]) -> tuple[str, str]:
+    """What repeats a search, and what trains with the settings it found."""
+    changed = [name for name in differing(values, defaults(run)) if name not in ("env", "rule")]
+    flags = [word for name in changed for word in typed(name, values[name])]
+    again = _join(["tune", values["env"], "--rule", values["rule"], *flags])
+    return again, _join(["train", "--config", str(run.folder / PRESET_FILE)])
 
 
 def _knows_rule(run: RunData, values: dict[str, Any]) -> bool:

@@ -11,12 +11,13 @@ from discorl.reports.compared import count_runs
 from discorl.reports.markup import Html, escape, link, paragraph, show, table
 from discorl.reports.page import whole_page
 from discorl.reports.read import RunData
+from discorl.reports.searched import count_trials
 from discorl.runs.plots import EPISODE_RETURN
 
 REPORTS = "/report/"
 """Where a run's report is: this, and the run's name."""
 _WORDS = {"train": "training", "discover": "discovery", "distil": "distillation",
-          "compare": "comparison"}  # fmt: skip
+          "compare": "comparison", "tune": "search"}  # fmt: skip
 
 
 def list_page(root: Path, runs: dict[str, tuple[RunData, float]]) -> str:
@@ -62,13 +63,23 @@ def _row(name: str, run: RunData, changed: float) -> tuple[object, ...]:
 
 
 def _progress(run: RunData) -> Html:
-    done, planned = count_runs(run) if run.kind == "compare" else (run.step, run.steps)
+    done, planned, unit, finished = _counted(run)
     if planned is None:
         return escape(done)
     bar = f'<progress max="{planned}" value="{min(done, planned)}"></progress>'
-    unit = " runs" if run.kind == "compare" else ""
-    ended = ", finished" if run.finished or (run.kind == "compare" and done >= planned) else ""
+    ended = ", finished" if finished else ""
     return Html(f'<span class="progress">{bar} {show(done)} of {show(planned)}{unit}{ended}</span>')
+
+
+def _counted(run: RunData) -> tuple[int, int | None, str, bool]:
+    """What is done, of how much, in which unit, and whether it is over."""
+    if run.kind == "compare":
+        done, planned = count_runs(run)
+        return done, planned, " runs", planned is not None and done >= planned
+    if run.kind == "tune":
+        done, trials = count_trials(run), run.config.get("trials")
+        return done, trials if type(trials) is int else None, " trials", done > 0
+    return run.step, run.steps, "", run.finished
 
 
 def _address(name: str) -> str:

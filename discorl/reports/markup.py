@@ -47,7 +47,9 @@ def show_number(value: float) -> str:
     """A number with as many digits as tell something."""
     if not math.isfinite(value):
         return str(value)
-    if value == 0 or 1e-3 <= abs(value) < 1e6:
+    if 1e-3 <= abs(value) < 0.1:
+        return f"{value:.3g}"
+    if value == 0 or 0.1 <= abs(value) < 1e6:
         text = f"{value:,.3f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
     return f"{value:.3g}"
@@ -134,10 +136,16 @@ def picture(path: Path, title: str) -> Html:
         size = path.stat().st_size
         if size > _LARGEST_PICTURE:
             return paragraph(f"{path.name} is not shown: it has {size / 2**20:.0f} MiB.", "quiet")
-        data = base64.b64encode(path.read_bytes()).decode()
+        data = path.read_bytes()
     except OSError as error:
         return paragraph(f"{path.name} is not shown: {error.strerror}.", "quiet")
-    image = f'<img alt="{html.escape(title)}" src="data:image/gif;base64,{data}">'
+    return embedded(data, "gif", title)
+
+
+def embedded(data: bytes, kind: str, title: str) -> Html:
+    """The bytes of a picture, a `gif` or a `png`, and a line below it."""
+    coded = base64.b64encode(data).decode()
+    image = f'<img alt="{html.escape(title)}" src="data:image/{kind};base64,{coded}">'
     return words(f'<figure class="film">{image}<figcaption>{escape(title)}</figcaption></figure>')
 
 

@@ -81,7 +81,7 @@ def read_run(folder: Path) -> RunData:
         read_settings(folder)  # Raises, and says why.
     config = attempt(lambda: read_settings(folder), problems) or {}
     kind = kind_of(config) if config else _guess_kind(folder)
-    if kind == "compare":
+    if kind in ("compare", "tune"):
         return RunData(folder, kind, config, [], {}, tuple(problems))
     records, damaged = attempt(lambda: salvage_metrics(folder), problems) or ([], [])
     if damaged:

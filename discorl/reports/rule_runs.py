@@ -13,6 +13,7 @@ from discorl.distillation.plots import read_teacher
 from discorl.reports.cards import environment_card, rule_card
 from discorl.reports.charts import Line, band, line_chart
 from discorl.reports.differences import defaults, differing, read_values, rule_run_commands
+from discorl.reports.gallery import gallery
 from discorl.reports.markup import (
     Html,
     cards,
@@ -81,6 +82,7 @@ def rule_run_part(run: RunData, ident: str) -> Html:
             _fresh_agents(run, evaluations, teacher, ident),
             section("The rule's learning", [_charts(run, ident, _RULE_CHARTS)]),
             _lifetimes(run, ident),
+            section("Gallery of environments", [_gallery(run)]),
             section("Settings", [_settings(run)]),
             section("Environments and rule", [_cards(run)]),
             section("How to reproduce", [_reproduce(run)]),
@@ -129,7 +131,9 @@ def _fresh_agents(
     envs = list(dict.fromkeys(a["env"] for e in evaluations for a in e["agents"]))
     steps = np.array([e["meta_step"] for e in evaluations], dtype=float)
     scores = np.array([e["score"] for e in evaluations], dtype=float)
-    lines = [Line("score", steps, scores, markers=True)]
+    # Of a discovery in one environment, the score is the return there.
+    alone = len(envs) == 1 and not teacher
+    lines = [] if alone else [Line("score", steps, scores, markers=True)]
     for style, env in enumerate(envs, start=1):
         lines += _finals(evaluations, env, style)
     best = max(evaluations, key=lambda e: e["score"] if is_number(e["score"]) else -np.inf)
@@ -257,17 +261,29 @@ def _settings(run: RunData) -> Html:
     return join(parts)
 
 
-def _cards(run: RunData) -> Html:
-    """The best rule, and every environment without its weight."""
+def _environments(run: RunData) -> list[str]:
+    """Every environment, without its weight."""
     envs = run.config.get("envs") or []
-    specs = dict.fromkeys(str(env).partition("@")[0] for env in envs)
+    return list(dict.fromkeys(str(env).partition("@")[0] for env in envs))
+
+
+def _gallery(run: RunData) -> Html:
+    shown = gallery(_environments(run))
+    note = (
+        "Of a game, moments of an episode of random play; of a family, some members as they begin."
+    )
+    return join([paragraph(note, "quiet"), shown]) if shown else Html()
+
+
+def _cards(run: RunData) -> Html:
+    """The best rule, and every environment."""
     best = run.folder / BEST_FILE
     title, path = (
         ("best of this run", best)
         if best.exists()
         else ("newest of this run", run.folder / RULE_FILE)
     )
-    return cards([rule_card(title, path), *map(environment_card, specs)])
+    return cards([rule_card(title, path), *map(environment_card, _environments(run))])
 
 
 def _reproduce(run: RunData) -> Html:

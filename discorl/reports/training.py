@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from discorl.envs.published import published_figures
 from discorl.life.life import PHASES
-from discorl.reports.charts import Line, band, key_of, line_chart, share_chart
+from discorl.reports.charts import Box, Line, band, box_chart, key_of, line_chart, share_chart
+from discorl.reports.episodes import Played, read_episodes
+from discorl.reports.films import Film, own_films
 from discorl.reports.markup import (
     Html,
+    embedded,
     join,
     notices,
     paragraph,
@@ -20,9 +25,8 @@ from discorl.reports.markup import (
     section,
     table,
 )
-from discorl.reports.read import RunData
+from discorl.reports.read import RunData, attempt
 from discorl.reports.setup import Experiments, cards_section, reproduce_section, settings_section
-from discorl.runs.folder import VIDEOS
 from discorl.runs.plots import (
     AXES,
     EPISODE_RETURN,
@@ -59,10 +63,13 @@ _SCORES = {
 """Of runs in environments for which the field reports a score in place of the return."""
 
 
-def training_part(runs: Sequence[RunData], ident: str) -> Html:
-    """Everything about some training runs."""
+def training_part(
+    runs: Sequence[RunData], ident: str, films: Mapping[Path, Film] | None = None
+) -> Html:
+    """Everything about some training runs; films are of runs whose folders hold none."""
     experiments = group_seeds(runs)
     problems = [f"{run.folder}: {problem}" for run in runs for problem in run.problems]
+    played = {run.folder: attempt(partial(read_episodes, run.folder), problems) for run in runs}
     return join(
         [
             notices(problems),
@@ -72,7 +79,8 @@ def training_part(runs: Sequence[RunData], ident: str) -> Html:
                 f"{ident}-summary",
             ),
             _curves(experiments, ident),
-            _films(runs),
+            _evaluation_episodes(runs, played, ident),
+            _films(runs, films or {}),
             _time(runs, experiments, ident),
             settings_section(experiments),
             cards_section(experiments),
@@ -271,16 +279,38 @@ def _grid(charts: Sequence[Html]) -> Html:
     return Html(f'<div class="charts">{inside}</div>') if inside else Html()
 
 
-def _films(runs: Sequence[RunData]) -> Html:
-    """The agents' own films, if their folders have any; of those that were made at evaluations,
-    the newest."""
+def _evaluation_episodes(
+    runs: Sequence[RunData], played: dict[Path, Played | None], ident: str
+) -> Html:
+    """How every episode of each run's newest evaluation went."""
+    boxes, rows = [], []
+    for run in runs:
+        found = played[run.folder]
+        for style, (kind, episodes) in enumerate((found.kinds if found else {}).items()):
+            name = f"{run.folder.name}, {kind}" if len(runs) > 1 else kind
+            boxes.append(Box(name, episodes.returns, style))
+            rows.append((name, found.step if found else None, *episodes.statistics()))
+    header = ("episodes", "training step", "count", "mean return", "standard deviation", "lowest",
+              "median", "highest", "mean length")  # fmt: skip
+    note = "Each dot is an episode, the box spans the middle half of them."
+    title = "Returns of the evaluation's episodes"
+    chart = box_chart(f"{ident}-episodes", title, boxes, "return")
+    parts = [chart, paragraph(note, "quiet"), table(header, rows)] if boxes else []
+    return section("Evaluation episodes", parts)
+
+
+def _films(runs: Sequence[RunData], films: Mapping[Path, Film]) -> Html:
+    """The agents at play, from their folders or filmed for this page."""
     shown = [
         picture(path, f"{run.folder.name}/{path.relative_to(run.folder)}")
         for run in runs
-        for path in [
-            *sorted(run.folder.glob("*.gif")),
-            *sorted((run.folder / VIDEOS).glob("*.gif"))[-1:],
-        ]
+        for path in own_films(run.folder)
+    ]
+    shown += [
+        paragraph(film.words, "quiet")
+        if film.gif is None
+        else embedded(film.gif, "gif", film.words)
+        for film in films.values()
     ]
     return section(
         "The agent at play", [Html(f'<div class="films">{"".join(shown)}</div>')] * bool(shown)

@@ -24,6 +24,7 @@ except ImportError:  # Not on this system: folders are not locked there.
 CONFIG_FILE = "config.json"
 RULE_FILE = "rule.safetensors"
 RESULT_FILE = "result.json"
+EVALUATION_FILE = "evaluation.json"
 CURVE_FILE = "curve.png"
 CHECKPOINTS = "checkpoints"
 VIDEOS = "videos"

@@ -1,8 +1,9 @@
 """A training run on disk: the loop around the trainer, its records, and how it stops.
 
 `runs/NAME/` holds `config.json`, `agent.json` (how the agent is built), `rule.safetensors` (of a
-discovered rule), `metrics.jsonl`, `tensorboard/`, `checkpoints/`, and at the end `curve.png` and
-`result.json`. With `--record-evaluations` there are GIFs in `videos/` too.
+discovered rule), `metrics.jsonl`, `tensorboard/`, `checkpoints/`, `evaluation.json` (the episodes
+of the newest evaluation), and at the end `curve.png` and `result.json`. With
+`--record-evaluations` there are GIFs in `videos/` too.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from discorl.runs.folder import (
     CHECKPOINTS,
     CONFIG_FILE,
     CURVE_FILE,
+    EVALUATION_FILE,
     RESULT_FILE,
     RULE_FILE,
     VIDEOS,
@@ -308,6 +310,7 @@ class TrainingRun:
         evaluations = self._evaluate() if self._evaluates(step) else {}
         if evaluations:
             self._keep_best(evaluations["sampled"])
+            self._keep_episodes(evaluations)
             self._record()
         means = mean_metrics(trainer.unlogged)
         trainer.unlogged = []
@@ -376,6 +379,14 @@ class TrainingRun:
             video.save(self.folder / VIDEOS / f"step_{trainer.step:08d}.gif")
             self.writer.write_video(trainer.step, "eval/episode", video.gif, *video.shape)
 
+    def _keep_episodes(self, evaluations: dict[str, Evaluation]) -> None:
+        """Write how each episode of the newest evaluation went."""
+        episodes = {
+            name: {"returns": evaluation.returns, "lengths": evaluation.lengths}
+            for name, evaluation in evaluations.items()
+        }
+        write_json(self.folder / EVALUATION_FILE, {"step": self.trainer.step, **episodes})
+
     def _keep_best(self, evaluation: Evaluation) -> None:
         """Save the agent beside the checkpoints if none before it did as well, sampled."""
         path = self.folder / BEST_AGENT_FILE
@@ -433,6 +444,7 @@ class TrainingRun:
         greedy, sampled = evaluations["greedy"], evaluations["sampled"]
         if config.run.eval_every:
             self._keep_best(sampled)
+        self._keep_episodes(evaluations)
         if not self._evaluates(trainer.step):
             self._record()
         records = read_metrics(folder)

@@ -15,6 +15,7 @@ import torch
 from PIL import Image, ImageDraw
 
 from discorl.agents.convolutions import channels_are_last
+from discorl.envs.atari import make_atari
 from discorl.envs.base import Environment, EnvironmentConfig
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.envs.registry import GIVEN, is_external, make_environment, name_game
@@ -48,8 +49,8 @@ _LARGEST_BOARD = 128
 """Rows or columns; what is larger is no board."""
 _BARS = 64
 _BOARD_FPS, _MOTION_FPS = 6, 25
-_NO_RENDER = ("minatar/", "ALE/")
-"""Games that we make ourselves, and that draw nothing."""
+_ATARI, _NO_RENDER = "ALE/", "minatar/"
+"""Games that we make ourselves; the latter draw nothing."""
 
 
 class Scene(Protocol):
@@ -68,7 +69,9 @@ def open_environment(
 ) -> Environment:
     """A copy of an environment, or the few that it comes with; it draws itself if it can."""
     name = source.name
-    if is_external(name) and not name.startswith((GIVEN, *_NO_RENDER)):
+    if name.startswith(_ATARI):
+        return make_atari(name, source.num_envs or 1, device, draws=True)
+    if is_external(name) and not name.startswith((GIVEN, _NO_RENDER)):
         kwargs = (*config.env_kwargs, "render_mode=rgb_array")
         drawing = replace(config, env_kwargs=kwargs, env_workers=False)
         try:

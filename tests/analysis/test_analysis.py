@@ -237,6 +237,45 @@ def test_what_only_names_a_group_tells_nothing_of_others() -> None:
     assert cross_validated_r2(np.eye(20)[groups], aims, groups)[0] < 0.1
 
 
+# --- a rule during its discovery
+
+
+POPULATION = {
+    "envs": ("catch:rows=3,columns=3",), "agents": 1, "meta_steps": 6, "num_envs": 2,
+    "rollout_length": 5, "torso": (4,), "model_size": 4, "head_hidden": 4, "eval_every": 2,
+    "eval_steps": 2, "checkpoint_every": 2, "keep_checkpoints": 2, "value_torso": (4,),
+    "sizes": discorl.MetaNetworkSizes(predictions=12, hidden=8, meta_hidden=4),
+}  # fmt: skip
+
+
+def test_a_discovery_is_shown_as_its_rule_was_on_the_way(tmp_path: Path) -> None:
+    # Given a discovery whose best rule is older than the checkpoints it kept
+    folder = tmp_path / "found"
+    discorl.discover(folder, **POPULATION)
+    best = discorl.load_rule(folder / "best_rule.safetensors")
+    old = best.provenance | {"meta_steps": "2"}
+    discorl.save_rule(
+        DiscoRule(best.config, best.params, "found", old), folder / "best_rule.safetensors"
+    )
+    # When its folder is named, then there is a rule for each, in order, and one random rule
+    found = find_candidates([folder, "actor_critic"], AnalyseConfig(steps=2))
+    labels = ["found at 2 (best)", "found at 4", "found at 6", "actor_critic", "random"]
+    assert [candidate.label for candidate in found] == labels
+    newest = discorl.load_rule(folder / "rule.safetensors").params
+    assert all(torch.equal(found[2].rule.params[name], newest[name]) for name in newest)
+    assert any(not torch.equal(found[1].rule.params[name], newest[name]) for name in newest)
+    # and a checkpoint alone can be named too
+    (one, _) = find_candidates([folder / "checkpoints" / "step_00000004"], AnalyseConfig(steps=2))
+    assert one.label == "found at 4"
+    out = tmp_path / "out"
+    assert (
+        main(["analyse", str(folder), "--steps", "2", "--only", "closest", "--out", str(out)]) == 0
+    )
+    rules = {row["rule"] for row in table(out, "closest")}
+    assert rules == {*labels} - {"actor_critic"}
+    assert f"discorl analyse {folder} " in (out / "README.md").read_text()
+
+
 # --- robustness
 
 

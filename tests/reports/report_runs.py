@@ -7,6 +7,7 @@ from pathlib import Path
 
 from discorl.comparison.cells import Cell, CellResult, write_cell
 from discorl.comparison.config import CompareConfig
+from discorl.tuning.config import TuneConfig
 
 ENV = "catch:rows=3,columns=3"
 TINY = {"torso": (4,), "num_envs": 2, "rollout_length": 5, "batch_size": 2, "replay_capacity": 4}
@@ -35,3 +36,20 @@ def make_comparison(folder: Path) -> None:
     anchors = {"random_return": 0.0, "random_episodes": 8, "optimal_return": 1.0}
     (folder / "environments.json").write_text(json.dumps(dict.fromkeys(ENVS, anchors)))
     (folder / "config.json").write_text(json.dumps(config.to_json()))
+
+
+def make_search(folder: Path) -> None:
+    """What `discorl tune` leaves behind: two trials that went through, and one that was pruned."""
+    config = TuneConfig(env=ENV, rule="actor_critic", trials=3, seeds=2, steps=10)
+    trials = [
+        {"number": 1, "values": {"learning_rate": 0.01, "torso": [8, 8]}, "mean_return": 0.5,
+         "finished": True, "curve": [[1, 0.0], [20, 0.5]], "error": None},
+        {"number": 0, "values": {"learning_rate": 0.002, "torso": [8]}, "mean_return": 0.25,
+         "finished": True, "curve": [[1, -0.5], [20, 0.25]], "error": None},
+        {"number": 2, "values": {"learning_rate": 0.03, "torso": [8]}, "mean_return": None,
+         "finished": False, "curve": [], "error": "the loss is not finite"},
+    ]  # fmt: skip
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config.to_json()))
+    found = {"config": config.to_json(), "preset": "preset.json", "trials": trials}
+    (folder / "trials.json").write_text(json.dumps(found))

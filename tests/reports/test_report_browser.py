@@ -60,6 +60,10 @@ def test_a_report_opens_from_the_disk(made, tmp_path):
     assert charts > 20
     assert traces > charts
     assert dom.count('class="barlayer') > 0
+    # Nothing offers to send the chart anywhere
+    assert set(re.findall(r'data-title="([^"]*)"', dom)) == {
+        "Download plot as a PNG", "Zoom", "Pan", "Reset axes"
+    }  # fmt: skip
 
 
 def test_a_served_report_follows_its_run(runs, tmp_path, monkeypatch):

@@ -35,8 +35,8 @@ def body(page):
 def test_a_training_run_is_told_whole(made):
     page = body(report(made / "other"))
     assert sections(page) == [
-        "Summary", "Learning", "Entropy and updates", "Losses", "Time", "Settings",
-        "Environment and rule", "How to reproduce",
+        "Summary", "Learning", "Entropy and updates", "Losses", "Evaluation episodes", "Time",
+        "Settings", "Environment and rule", "How to reproduce",
     ]  # fmt: skip
     drawn = charts(page)
     losses = {"total loss", "pg loss", "value loss"}
@@ -167,6 +167,10 @@ def test_a_discovery_is_told_whole(made):
     assert any(title.startswith("Lives with the best rule, of meta-step") for title in drawn)
     said = text(page)
     assert "Agents live for one of 2, 4 updates" in said
+    # A gallery: moments of the game, and members of the family with what sets them apart
+    shown = page.partition("Gallery of environments")[2].partition("<section")[0]
+    assert shown.count("data:image/png;base64,") == 6  # An episode in 3 x 3 Catch has 2 steps.
+    assert f"{ENV} step 0 step 1 family:bandit arms=" in text(shown)
     assert "discovered from random by discorl" in said
     assert "notice" not in page
     for line in commands(page):
@@ -236,6 +240,59 @@ def test_an_unfinished_or_damaged_comparison(runs):
     assert set(ENVS) <= set(charts(page))  # Curves need no scores.
 
 
+def test_every_episode_of_the_newest_evaluation_is_shown(runs):
+    folder = runs / "seeds" / "seed_1"
+    played = read_json(folder / "evaluation.json")
+    assert played["step"] == 6
+    for kind in ("greedy", "sampled"):
+        assert len(played[kind]["returns"]) == len(played[kind]["lengths"]) == 2
+        mean = sum(played[kind]["returns"]) / 2
+        assert mean == read_json(folder / "result.json")[f"eval_return_{kind}"]
+    played["sampled"] = {"returns": [1.0, 4.0, 4.0], "lengths": [2, 2, 5]}
+    (folder / "evaluation.json").write_text(json.dumps(played))
+    page = body(report(runs / "seeds"))
+    boxes = charts(page)["Returns of the evaluation's episodes"]["data"]
+    assert [box["name"] for box in boxes] == [
+        "seed_0, greedy", "seed_0, sampled", "seed_1, greedy", "seed_1, sampled"
+    ]  # fmt: skip
+    assert boxes[-1]["x"] == [1, 4, 4]
+    assert "seed_1, sampled 6 3 3 1.414 1 4 4 3" in text(page)
+    (folder / "evaluation.json").write_text('{"step": 6, "greedy": {"returns": ["x"]}}')
+    assert "evaluation.json is damaged" in text(body(report(runs / "seeds")))
+
+
+def test_a_search_is_told_whole(made):
+    page = body(report(made / "searched"))
+    drawn = charts(page)
+    by_trial = lines(drawn["Mean return by trial"])
+    assert (by_trial["trials"]["x"], by_trial["trials"]["y"]) == ([0, 1], [0.25, 0.5])
+    assert by_trial["best so far"]["y"] == [0.25, 0.5]
+    rates = lines(drawn["Mean return by learning_rate"])["trials"]
+    assert sorted(zip(rates["x"], rates["y"], strict=True)) == [(0.002, 0.25), (0.01, 0.5)]
+    assert "Mean return by torso" not in drawn  # Its values are no numbers: the table has them.
+    curves = lines(drawn["Learning curves"])
+    assert curves["the best, trial 1"]["x"] == [5, 100]
+    said = text(page)
+    assert "1 0.5 yes 0.01 8 8" in said
+    assert "the loss is not finite" in said
+    _, command, *words = shlex.split(commands(page)[0])
+    assert parse_arguments(command, words).config.to_json() == read_json(
+        made / "searched" / "config.json"
+    )
+    assert f"discorl train --config {made / 'searched' / 'preset.json'}" in commands(page)
+    assert "notice" not in page
+
+
+def test_an_unfinished_or_damaged_search(runs):
+    folder = runs / "searched"
+    (folder / "trials.json").write_text('{"trials": [{"number": "x"}]}')
+    assert "trials.json is damaged" in text(body(report(folder)))
+    (folder / "trials.json").unlink()
+    said = text(body(report(folder)))
+    assert "It has not finished: its trials are told once all of them have ended." in said
+    assert "discorl resume" in said
+
+
 def test_films_are_inside_the_page(runs):
     (runs / "other" / "agent.gif").write_bytes(GIF)
     page = body(report(runs / "other"))
@@ -254,12 +311,37 @@ def test_the_newest_film_of_the_evaluations_is_shown(runs):
     assert "other/videos/step_00000006.gif" in text(page)
 
 
+def test_an_agent_without_a_film_is_filmed(made, tmp_path, capsys):
+    out = tmp_path / "report.html"
+    assert main(["report", str(made / "other"), str(made / "seeds"), "--out", str(out)]) == 0
+    page = body(out.read_text())
+    # One for each experiment, of its first seed, and nothing in the folders
+    assert page.count("data:image/gif;base64,") == 2
+    assert "other: 1 episode, return" in text(page)
+    assert "seed_0: 1 episode, return" in text(page)
+    assert not list(made.rglob("*.gif"))
+    assert main(["report", str(made / "other"), "--no-film", "--out", str(out)]) == 0
+    assert "data:image/gif" not in out.read_text()
+
+
+def test_why_an_agent_cannot_be_filmed(runs, tmp_path):
+    folder = runs / "other"
+    config = read_json(folder / "config.json") | {"env": "nowhere-v0"}
+    (folder / "config.json").write_text(json.dumps(config))
+    write_report([folder], tmp_path / "report.html")
+    said = text(body((tmp_path / "report.html").read_text()))
+    assert "There is no film of other:" in said
+    assert "nowhere-v0" in said.partition("There is no film of other:")[2][:300]
+
+
 def test_the_file_needs_nothing_beside_it(made, tmp_path):
     out = tmp_path / "report.html"
     write_report([made / "other"], out)
     page = out.read_text()
     without_plotly = page.replace(page_module.plotly_script(), "")
     assert len(without_plotly) < len(page)
+    assert 'src="data:image/gif;base64,' in without_plotly
+    without_plotly = without_plotly.replace('src="data:image/gif;base64,', "")
     for word in ("src=", "href=", "@import", "url(", "fetch("):
         outside = [line for line in without_plotly.splitlines() if f"{word}" in line]
         assert all('href="data:,"' in line or "location.href" in line for line in outside), word
@@ -291,7 +373,15 @@ def test_texts_from_files_cannot_become_markup(runs):
 
 
 def test_values_are_shown_as_people_write_them():
-    values = {True: "yes", 5: "5", 12345: "12,345", 0.002: "0.002", 1e-9: "1e-09", 1.5: "1.5"}
+    values = {
+        True: "yes",
+        5: "5",
+        12345: "12,345",
+        0.002: "0.002",
+        0.0071756: "0.00718",
+        1e-9: "1e-09",
+        1.5: "1.5",
+    }
     for value, words in values.items():
         assert show(value) == words
     assert show(None) == "–"  # noqa: RUF001

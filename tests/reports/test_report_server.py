@@ -47,12 +47,13 @@ def test_the_list_names_every_run(made):
     with serving(made) as port:
         status, _, page = ask(port, "/")
     assert status == 200
-    for name in ("seeds/seed_0", "seeds/seed_1", "other", "found", "compared"):
+    for name in ("seeds/seed_0", "seeds/seed_1", "other", "found", "compared", "searched"):
         assert f'<a href="/report/{name}">' in page
     said = text(page)
     assert "other training catch:rows=3,columns=3 actor_critic:entropy_cost=0.5 0 6 of 6" in said
     assert "discovered from random 0 4 of 4, finished" in said
     assert "8 of 8 runs, finished" in said
+    assert "searched search catch:rows=3,columns=3 actor_critic 0 3 of 3 trials, finished" in said
     assert '<a href="/report/seeds">' in page  # Both seeds in one report.
 
 

@@ -13,10 +13,12 @@ from rich.console import Console
 
 import discorl
 from discorl.cli.__main__ import main
+from discorl.envs.base import EnvironmentConfig
 from discorl.envs.registry import GAMES
+from discorl.envs.sources import find_environment
 from discorl.errors import DiscorlError
 from discorl.watching.recording import play_moments
-from discorl.watching.scenes import COLOURS, EMPTY, find_board, find_scene
+from discorl.watching.scenes import COLOURS, EMPTY, find_board, find_scene, open_environment
 from discorl.watching.terminal import show_moments
 
 TINY = {"torso": (4,), "batch_size": 2, "num_envs": 2, "rollout_length": 4, "eval_episodes": 2}
@@ -169,6 +171,32 @@ def test_arcade_games_are_drawn(env, module):
         newest = step.observation[0, -1].numpy()
         assert picture.shape == (168, 168, 3)
         np.testing.assert_array_equal(picture[::2, ::2, 0], newest)
+    made.close()
+
+
+def test_atari_is_drawn_in_its_own_colours():
+    pytest.importorskip("ale_py", reason="needs ale_py")
+    env = "ALE/Pong-v5"
+    config = EnvironmentConfig()
+    made = open_environment(find_environment(env, "cpu", config), config, "cpu")
+    assert made.action_names[:2] == ("noop", "fire")
+    scene, step = find_scene(made, 210), made.reset(5)
+    generator = torch.Generator().manual_seed(0)
+    # Given some play with sticky actions, over the end of an episode
+    ended = 0
+    for number in range(1200):
+        step = made.step(torch.randint(made.num_actions, (1,), generator=generator))
+        ended += int(step.ended[0])
+        if number % 100 < 97:
+            continue
+        # Then the picture is what the agent sees, in colour and as large as the console's
+        picture = scene.draw(step.observation[0])
+        assert picture.shape == (210, 160, 3)
+        grey = Image.fromarray(picture).convert("L").resize((84, 84), Image.Resampling.BOX)
+        difference = np.abs(np.array(grey).astype(int) - step.observation[0, -1].numpy())
+        assert difference.mean() < 2
+        assert np.ptp(picture.astype(int), axis=2).max() > 50
+    assert ended > 0
     made.close()
 
 
