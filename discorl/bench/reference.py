@@ -31,7 +31,7 @@ class Reference:
         arrays = {name: getattr(rollout, name) for name in _FIELDS}
         assert all(isinstance(array, Tensor) for array in arrays.values())
         np.savez(batch, **{name: array.numpy() for name, array in arrays.items()})
-        command = [python, _WORKER, batch, weights, str(torch.get_num_threads())]
+        command = [str(part) for part in (python, _WORKER, batch, weights, torch.get_num_threads())]
         try:
             self._worker = subprocess.Popen(
                 command,
