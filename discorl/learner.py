@@ -71,7 +71,11 @@ class Learner:
         )
 
     def step(
-        self, state: LearnerState, rollout: Rollout, differentiable: bool = False
+        self,
+        state: LearnerState,
+        rollout: Rollout,
+        differentiable: bool = False,
+        measured: bool = True,
     ) -> tuple[LearnerState, Metrics]:
         """Move the agent towards the rule's targets on one batch of trajectories.
 
@@ -80,11 +84,12 @@ class Learner:
           rollout: L = T + 1 stored steps of B trajectories.
           differentiable: keep the graph, so that the new state can be differentiated with
             respect to the old one and the rule's parameters.
+          measured: whether anybody reads the metrics.
 
         Returns:
-          The agent after, and scalar metrics.
+          The agent after, and scalar metrics; none unless measured.
         """
-        update = self.update(state, rollout, differentiable)
+        update = self.update(state, rollout, differentiable, measured=measured)
         return update.state, update.metrics
 
     def update(
@@ -93,6 +98,7 @@ class Learner:
         rollout: Rollout,
         differentiable: bool = False,
         rule_params: Params | None = None,
+        measured: bool = True,
     ) -> LearnerUpdate:
         """`step`, with everything it computed on the way.
 
@@ -110,6 +116,7 @@ class Learner:
             self.each,
             rule_params,
             self.group,
+            measured,
         )
 
     def compiled_step(self) -> Callable[[LearnerState, Rollout], tuple[LearnerState, Metrics]]:
@@ -150,6 +157,7 @@ def learner_update(
     each: Each = ALONE,
     rule_params: Params | None = None,
     group: Group = SOLO,
+    measured: bool = True,
 ) -> LearnerUpdate:
     """See `Learner.update`."""
     if group.size > 1 and (differentiable or each.agents is not None):
@@ -167,7 +175,7 @@ def learner_update(
         return rule_targets(state, rollout, outputs, by, agent, differentiable, group)
 
     def measure(taken: TakenOutputs, targets: Any, rollout: Rollout) -> tuple[Tensor, Metrics]:
-        return masked_loss(taken, targets, rollout, rule, learn_first_steps, group)
+        return masked_loss(taken, targets, rollout, rule, learn_first_steps, group, measured)
 
     def move(state: LearnerState, grads: Params, rule_state: Any) -> tuple[LearnerState, Params]:
         return apply_gradients(state, grads, rule_state, rule, optimiser)
@@ -189,6 +197,8 @@ def learner_update(
         grads, loss, metrics = _over_group(group, grads, loss, weight, metrics, rollout)
     with torch.set_grad_enabled(differentiable):
         new_state, updates = each(move)(state, grads, rule_state)
+    if not measured:
+        return LearnerUpdate(new_state, {}, targets, outputs, grads)
     with torch.no_grad():
         metrics = metrics | {
             "total_loss": loss.detach(),
@@ -224,9 +234,10 @@ def masked_loss(
     rule: UpdateRule,
     learn_first_steps: bool = False,
     group: Group = SOLO,
+    measured: bool = True,
 ) -> tuple[Tensor, Metrics]:
     """The mean loss [] over steps that count, in this process, and the rule's metrics."""
-    loss_per_step, metrics = rule.loss(taken, targets, rollout.transitions(group))
+    loss_per_step, metrics = rule.loss(taken, targets, rollout.transitions(group, measured))
     mask = rollout.loss_mask(learn_first_steps)
     return (loss_per_step * mask).sum() / (mask.sum() + _MASK_EPS / group.size), metrics
 

@@ -195,11 +195,12 @@ class Rollout:
             firsts = torch.cat([firsts[:1], firsts[1:] | self.final[:-1]])
         return firsts
 
-    def transitions(self, group: Group = SOLO) -> Transitions:
+    def transitions(self, group: Group = SOLO, measured: bool = True) -> Transitions:
         """The T = L - 1 transitions of the rollout, aligned for a rule.
 
         Args:
           group: the processes that each have a part of the batch.
+          measured: whether anybody reads the rule's metrics.
         """
         terminals = self.discounts[1:] == 0
         gaps = links = None
@@ -215,6 +216,7 @@ class Rollout:
             gaps=gaps,
             linked=links,
             group=group,
+            measured=measured,
         )
 
     def loss_mask(self, first_steps: bool = False) -> Tensor:
@@ -264,6 +266,8 @@ class Transitions:
     group: Group = SOLO
     """The processes that have the rest of the batch: what a rule keeps of a batch must be a mean
     over all of it."""
+    measured: bool = True
+    """Whether anybody reads the metrics; if not, a rule may leave them out."""
 
     def __post_init__(self) -> None:
         if self.rewards.dim() != 2 or len(self.rewards) < 1:

@@ -100,6 +100,16 @@ def test_a_differentiable_step_takes_a_newborn_agent(rule):
         torch.testing.assert_close(kept.params[name].detach(), p, rtol=1e-6, atol=1e-6)
 
 
+def test_without_metrics_the_state_is_the_same(rule):
+    learner, start = make(rule)
+    plain, metrics = run(learner, start)
+    unmeasured, nothing = run(learner, start, measured=False)
+    assert metrics
+    assert nothing == {}
+    for name, value in flatten(plain).items():
+        assert torch.equal(value, flatten(unmeasured)[name]), name
+
+
 def test_a_plain_step_keeps_no_graph(rule):
     learner, state = make(rule)
     new, metrics = run(learner, state, steps=2)

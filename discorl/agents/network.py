@@ -37,6 +37,8 @@ from discorl.tree import tree_map
 _POLICY_HEAD = ("head.logits.weight", "head.logits.bias")
 _LEAST_LOGIT = -10.0
 """Bins far from zero start unlikely, but within the learner's reach."""
+_WIDE = 128
+"""Layers with fewer outputs are multiplied as they are."""
 
 
 class Network:
@@ -241,16 +243,7 @@ class Network:
     @staticmethod
     def _action_head(params: Params, name: str, hidden: Tensor) -> Tensor:
         x = torch.relu(_linear(params, f"model.{name}.0", hidden))
-        weight, bias = params[f"model.{name}.1.weight"], params[f"model.{name}.1.bias"]
-        size = len(bias)
-        odd = -size % 8
-        if not odd or size <= 8:
-            return affine(x, weight, bias)
-        # Products whose width is not a multiple of eight, such as 601, take twice as long; and so
-        # would every softmax of a result with gaps.
-        weight = torch.nn.functional.pad(weight, (0, 0, 0, odd))
-        bias = torch.nn.functional.pad(bias, (0, odd))
-        return affine(x, weight, bias)[..., :size].contiguous()
+        return _linear(params, f"model.{name}.1", x)
 
     def _layers(self) -> dict[str, tuple[int, int, float | None]]:
         """Every layer outside the torso: name -> (in, out, initial deviation)."""
@@ -287,8 +280,17 @@ def _one_step(tensor: Tensor) -> Tensor:
 
 
 def _linear(params: Params, name: str, x: Tensor) -> Tensor:
-    """[..., in] -> [..., out]; weights as in `nn.Linear`, which is fast for odd sizes too."""
-    return affine(x, params[f"{name}.weight"], params[f"{name}.bias"])
+    """[..., in] -> [..., out]; weights as in `nn.Linear`."""
+    weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
+    size = len(bias)
+    odd = -size % 8
+    if not odd or size < _WIDE:
+        return affine(x, weight, bias)
+    # Products whose width is not a multiple of eight, such as 601, take twice as long; and so
+    # would every softmax of a result with gaps.
+    weight = torch.nn.functional.pad(weight, (0, 0, 0, odd))
+    bias = torch.nn.functional.pad(bias, (0, odd))
+    return affine(x, weight, bias)[..., :size].contiguous()
 
 
 def _bell(bias: Tensor, largest: float, width: float) -> Tensor:

@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from discorl.bench.machine import MatrixProduct, Stopwatch, peak_memory, run_worker
 from discorl.bench.peer import Peer
+from discorl.bench.reference import Reference
 from discorl.life.acting import act
 from discorl.replay import concatenate
 from discorl.rollout import Rollout
@@ -30,9 +31,18 @@ _MEMORY_STEPS = 5
 
 
 def bench_learner(
-    rule: DiscoRule, weights: Path, rounds: int, with_peer: bool, with_compile: bool
+    rule: DiscoRule,
+    weights: Path,
+    rounds: int,
+    with_peer: bool,
+    with_compile: bool,
+    reference: Path | None = None,
 ) -> dict[str, Any]:
-    """Time everything round by round and return the figures."""
+    """Time everything round by round and return the figures.
+
+    Args:
+      reference: a Python that has the published JAX implementation, to be timed too.
+    """
     trainer, batch = _experience(rule)
     product = MatrixProduct()
     subjects: dict[str, Callable[[], object]] = {"eager": _stepper(trainer, batch, False)}
@@ -42,12 +52,17 @@ def bench_learner(
     if peer is not None:
         subjects["disco-torch"] = peer.step
         subjects["disco-torch, batched"] = Peer(batch, weights, stepwise=False).step
+    published = None
+    if reference is not None:
+        subjects["reference"] = published = Reference(reference, batch, weights)
     subjects["acting"] = acting_loop(trainer)
     subjects["matrix product"] = product
     with FlopCounterMode(display=False) as counter:
         subjects["eager"]()
     watch = Stopwatch(subjects)
     seconds = watch.run(rounds)
+    if published is not None:
+        published.close()
 
     config = trainer.config
     gflops = product.gflops(seconds["matrix product"])
@@ -70,26 +85,38 @@ def bench_learner(
         figures["compiled_ms"] = 1e3 * seconds["compiled"]
         figures |= watch.over("compiled", "matrix product", product.share(GFLOP))
     if peer is not None:
-        figures |= _peer_figures(peer, weights, seconds, figures)
+        figures |= _peer_figures(peer, weights, watch, seconds, figures)
+    if published is not None:
+        figures["reference_ms"] = 1e3 * seconds["reference"]
+        figures |= _speedups(watch, "reference", "_over_reference")
+    return figures
+
+
+def _speedups(watch: Stopwatch, other: str, figure: str = "") -> dict[str, float]:
+    """How many times as fast as another our steps were."""
+    figures = watch.speedup(f"speedup_eager{figure}", "eager", other)
+    if "compiled" in watch.seconds:
+        figures |= watch.speedup(f"speedup_compiled{figure}", "compiled", other)
     return figures
 
 
 def _peer_figures(
-    peer: Peer, weights: Path, seconds: dict[str, float], ours: dict[str, Any]
+    peer: Peer,
+    weights: Path,
+    watch: Stopwatch,
+    seconds: dict[str, float],
+    ours: dict[str, Any],
 ) -> dict[str, Any]:
     bytes_per_step = peer.bytes_per_step()
-    figures: dict[str, Any] = {
+    return {
         "peer_ms": 1e3 * seconds["disco-torch"],
         "peer_replay_bytes_per_step": bytes_per_step,
         "replay_ratio": bytes_per_step / ours["replay_bytes_per_step"],
         "peer_peak_memory_mib": run_worker("discorl.bench.learner", "peer", str(weights)),
         "peer_batched_agent_ms": 1e3 * seconds["disco-torch, batched"],
         "speedup_over_batched_agent": seconds["disco-torch, batched"] / seconds["eager"],
-        "speedup_eager": seconds["disco-torch"] / seconds["eager"],
+        **_speedups(watch, "disco-torch"),
     }
-    if "compiled" in seconds:
-        figures["speedup_compiled"] = seconds["disco-torch"] / seconds["compiled"]
-    return figures
 
 
 def _experience(rule: DiscoRule) -> tuple[Trainer, Rollout]:

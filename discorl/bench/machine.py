@@ -57,20 +57,29 @@ class Stopwatch:
                 subject()
         for _ in range(rounds):
             for name, subject in self.subjects.items():
+                # A subject in another process has a clock of its own.
+                processor = getattr(subject, "process_time", time.process_time)
                 subject()  # Untimed: caches and allocator are as in a run of many steps.
-                started, cpu_started = time.perf_counter(), time.process_time()
+                cpu_started, started = processor(), time.perf_counter()
                 subject()
                 self.seconds.setdefault(name, []).append(time.perf_counter() - started)
-                self.cpu_seconds.setdefault(name, []).append(time.process_time() - cpu_started)
+                self.cpu_seconds.setdefault(name, []).append(processor() - cpu_started)
         return {name: median(times) for name, times in self.seconds.items()}
 
     def over(self, name: str, limit: str, share: float) -> dict[str, float]:
         """How many times as long as this share of the subject `limit` another took."""
+        return self._compare(name, limit, f"{name}{{}}_over_limit", share)
+
+    def speedup(self, figure: str, name: str, other: str) -> dict[str, float]:
+        """How many times as fast as another a subject was."""
+        return self._compare(other, name, f"{figure}{{}}", 1)
+
+    def _compare(self, name: str, other: str, figure: str, share: float) -> dict[str, float]:
         figures: dict[str, float] = {}
         for kind, times in (("", self.seconds), ("_cpu", self.cpu_seconds)):
-            pairs = zip(times[name], times[limit], strict=True)
-            ratios = [own / (share * other) for own, other in pairs]
-            figures |= spread(f"{name}{kind}_over_limit", ratios)
+            pairs = zip(times[name], times[other], strict=True)
+            ratios = [own / (share * theirs) for own, theirs in pairs]
+            figures |= spread(figure.format(kind), ratios)
         return figures
 
 

@@ -29,6 +29,9 @@ class BenchLearner:
     """Time disco-torch too (extra `bench`)."""
     compile: bool = True
     """Time the compiled step too; compiling takes a minute or two."""
+    reference: Path | None = None
+    """Time the published JAX implementation too: a Python that has it, made by
+    docs/reference_environment.sh."""
     record: Path | None = None
     """Add the figures to this JSON file too, with date, commit and processor."""
     json: bool = False
@@ -48,11 +51,9 @@ class BenchLearner:
         with TemporaryDirectory() as folder:
             weights = Path(folder) / "rule.npz"
             save_rule(rule, weights)
-            return _report(
-                lambda: bench_learner(rule, weights, self.rounds, self.peer, self.compile),
-                self.json,
-                _recorder("learner", self.record),
-            )
+            keep = _recorder("learner", self.record)
+            timed = (self.rounds, self.peer, self.compile, self.reference)
+            return _report(lambda: bench_learner(rule, weights, *timed), self.json, keep)
 
 
 @dataclass(frozen=True)

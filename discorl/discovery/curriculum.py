@@ -149,7 +149,7 @@ class Curriculum:
         rule = ActorCritic()
         with closing(begin_life(config, index, name, seed, rule, generator, seat)) as life:
             for _ in range(updates):
-                life.learn(next_batch(life, life.act()))
+                life.learn(next_batch(life, life.act()), measured=False)
                 curve.add(life.episodes.mean_return())
         return curve
 

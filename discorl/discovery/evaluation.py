@@ -109,7 +109,7 @@ def _live(lives: Sequence[Life], stacked: bool) -> None:
     """One update of each."""
     if not stacked:
         for life in lives:
-            life.learn(next_batch(life, life.act()))
+            life.learn(next_batch(life, life.act()), measured=False)
         return
     for group in by_shape(lives, lambda life: life):
         learn_together(group, list(map(next_batch, group, act_together(group))))

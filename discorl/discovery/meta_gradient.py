@@ -84,7 +84,8 @@ def _reverse_gradient(
     regulariser = problem.valid.rewards.new_zeros(())
     with torch.enable_grad():
         for rollout in problem.train:
-            update = learner.update(state, rollout, True, problem.rule_params)
+            last = rollout is problem.train[-1]
+            update = learner.update(state, rollout, True, problem.rule_params, measured=last)
             logits = update.outputs.logits.detach()
             value_state = problem.value_function.update(value_state, rollout, logits, learner.each)
             state = update.state

@@ -62,7 +62,8 @@ def mixed_gradient(
     learner = problem.learner
     regulariser = problem.valid.rewards.new_zeros(())
     for rollout in problem.train:
-        update = learner.update(states[-1], rollout, differentiable=False)
+        last = rollout is problem.train[-1]
+        update = learner.update(states[-1], rollout, differentiable=False, measured=last)
         logits = update.outputs.logits
         value_state = problem.value_function.update(value_state, rollout, logits, learner.each)
         with torch.no_grad():
@@ -196,7 +197,8 @@ def _targets(
 def _loss(learner: Learner, params: Params, targets: DiscoTargets, rollout: Rollout) -> Tensor:
     """An agent's loss []."""
     taken = learner.agent.taken(params, rollout.inputs(), rollout.actions[:-1])
-    return masked_loss(taken, targets, rollout, learner.rule, learner.learn_first_steps)[0]
+    first_steps = learner.learn_first_steps
+    return masked_loss(taken, targets, rollout, learner.rule, first_steps, measured=False)[0]
 
 
 def _tangent(dual: Tensor) -> Tensor:

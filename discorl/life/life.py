@@ -189,10 +189,10 @@ class Life:
         self._spent("replay", started)
         return batch
 
-    def learn(self, batch: Rollout) -> Metrics:
-        """One update."""
+    def learn(self, batch: Rollout, measured: bool = True) -> Metrics:
+        """One update; its metrics may be left out unless `measured`."""
         started = time.perf_counter()
-        metrics = self.mind.learn(batch)
+        metrics = self.mind.learn(batch, measured)
         self._spent("learning", started)
         return metrics
 

@@ -76,10 +76,13 @@ class Mind:
             return batch
         return burn_in(self.learner.agent, self.state.params, batch, self.burn_in)
 
-    def learn(self, batch: Rollout) -> Metrics:
-        """One update."""
-        step = self._step or self.learner.step
-        self.state, metrics = step(self.state, self.remember(batch))
+    def learn(self, batch: Rollout, measured: bool = True) -> Metrics:
+        """One update; its metrics may be left out unless `measured`."""
+        batch = self.remember(batch)
+        if self._step is None:
+            self.state, metrics = self.learner.step(self.state, batch, measured=measured)
+        else:  # A second graph without metrics would take as long again to compile.
+            self.state, metrics = self._step(self.state, batch)
         return metrics
 
     def state_dict(self) -> dict[str, Any]:

@@ -15,13 +15,13 @@ from discorl.settings import NotNegative, Positive, Range, Search, Share, check_
 from discorl.values import (
     MovingAverage,
     ValueReading,
-    entropy,
     importance_weights,
+    lookup,
     update_together,
-    value_loss_from_td,
+    value_loss_from_target,
     vtrace,
 )
-from discorl.values.distributions import log_prob, unmasked
+from discorl.values.distributions import entropy_of, unmasked
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,9 @@ class ActorCriticTargets:
     """What the policy gradient uses: raw or normalised."""
     raw_advantage: Tensor
     td: Tensor
-    """What the value loss uses: raw or scaled."""
+    """Raw or scaled."""
+    value_target: Tensor
+    """What the value should be: what it is, and its TD error."""
     mean_value: Tensor
     """[]: mean of v over all T + 1 states."""
     entropy_cost: Tensor
@@ -156,21 +158,28 @@ class ActorCritic(HandWritten):
             td = new_state.td.scale(td)
         mean_value = values.mean()
         cost = self._entropy_cost(state.updates, mean_value)
-        return ActorCriticTargets(advantage, raw_advantage, td, mean_value, cost), new_state
+        targets = ActorCriticTargets(
+            advantage, raw_advantage, td, values[:-1] + td, mean_value, cost
+        )
+        return targets, new_state
 
     def loss(
         self, outputs: TakenOutputs, targets: ActorCriticTargets, transitions: Transitions
     ) -> tuple[Tensor, Metrics]:
         """Per-step loss [T, B] and metrics."""
         logits = outputs.logits[:-1]
-        policy_entropy = entropy(logits)
-        pg_loss = -log_prob(logits, transitions.actions) * targets.advantage
-        value_loss = value_loss_from_td(outputs.state["v"][:-1], targets.td, self.reading)
+        log_policy = torch.log_softmax(logits, dim=-1)
+        policy_entropy = entropy_of(log_policy)
+        pg_loss = -lookup(log_policy, transitions.actions) * targets.advantage
+        value = outputs.state["v"][:-1]
+        value_loss = value_loss_from_target(value, targets.value_target, self.reading)
         loss = (
             self.pg_cost * pg_loss
             + self.value_cost * value_loss
             - targets.entropy_cost * policy_entropy
         )
+        if not transitions.measured:
+            return loss, {}
         metrics = {
             "logits": torch.where(unmasked(logits), logits, 0.0).detach().mean(),
             "entropy": policy_entropy.detach().mean(),

@@ -28,9 +28,10 @@ from discorl.values import (
     RetraceReturns,
     ValueReading,
     importance_weights,
+    lookup,
     retrace,
     update_together,
-    value_loss_from_td,
+    value_loss_from_target,
 )
 from discorl.values.distributions import entropy_of, kl_of, mask_logits, unmasked
 
@@ -100,6 +101,8 @@ class DiscoTargets:
     """[T + 1, B, A]: the agent's own."""
     target_logits: Tensor
     """[T, B, A]: the target network's policy."""
+    value_target: Tensor
+    """[T, B]: what the taken action's value should be: what it is, and its TD error."""
     mean_z: Tensor
     """[]: mean of the agent's z logits over all actions, for the metrics."""
 
@@ -206,8 +209,9 @@ class DiscoRule:
             decay,
             transitions.group,
         )
-        normalized_advantage = advantage_average.normalize(returns.advantage)
-        normalized_qv_advantage = advantage_average.normalize(returns.qv_advantage)
+        mean, deviation = advantage_average.mean_and_deviation()
+        normalized_advantage = (returns.advantage - mean) / deviation
+        normalized_qv_advantage = (returns.qv_advantage - mean) / deviation
         meta_outputs, rnn = apply_meta_network(
             self.params,
             MetaInputs(
@@ -243,6 +247,7 @@ class DiscoRule:
             normalized_q_td=td_average.scale(returns.q_td),
             q_values=q_values,
             target_logits=target_outputs.logits[:-1].detach(),
+            value_target=lookup(q_values[:-1], transitions.actions) + returns.q_td,
             mean_z=outputs.action["z"][:-1].detach().mean(),
         )
         return targets, DiscoState(rnn, advantage_average, td_average)
@@ -281,7 +286,7 @@ class DiscoRule:
         """Per-step loss [T, B] and metrics; the sum of the two losses below."""
         outputs.check(self._heads(transitions), *transitions.rewards.shape)
         prediction_loss, prediction_metrics = self.prediction_loss(outputs, targets, transitions)
-        value_loss, value_metrics = self.value_loss(outputs, targets)
+        value_loss, value_metrics = self.value_loss(outputs, targets, transitions)
         return prediction_loss + value_loss, prediction_metrics | value_metrics
 
     def prediction_loss(
@@ -305,6 +310,8 @@ class DiscoRule:
             + config.z_cost * z_loss
             + config.aux_policy_cost * aux_loss
         )
+        if not transitions.measured:
+            return loss, {}
         with torch.no_grad():
             metrics = {
                 "logits": _mean_of_legal(logits),
@@ -326,10 +333,14 @@ class DiscoRule:
             }
         return loss, metrics
 
-    def value_loss(self, outputs: TakenOutputs, targets: DiscoTargets) -> tuple[Tensor, Metrics]:
+    def value_loss(
+        self, outputs: TakenOutputs, targets: DiscoTargets, transitions: Transitions
+    ) -> tuple[Tensor, Metrics]:
         """Cross-entropy of q to its Retrace target [T, B]; passes no gradient to the rule."""
         returns = targets.returns
-        q_loss = value_loss_from_td(outputs.action["q"], returns.q_td, self.reading)
+        q_loss = value_loss_from_target(outputs.action["q"], targets.value_target, self.reading)
+        if not transitions.measured:
+            return self.config.value_cost * q_loss, {}
         with torch.no_grad():
             metrics = {
                 "q_target": returns.q_target.mean(),

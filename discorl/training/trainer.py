@@ -116,11 +116,13 @@ class Trainer:
         return metrics
 
     def _learn(self, rollout: Rollout, store: bool) -> Metrics | None:
-        """The updates of one step."""
+        """The updates of one step, and the metrics of the last."""
         metrics = None
-        for update in range(self.config.life.experience.replay.replay_ratio):
+        updates = self.config.life.experience.replay.replay_ratio
+        for update in range(updates):
             batch = self.life.batch(rollout, store=store and update == 0)
-            metrics = None if batch is None else self.life.learn(batch)
+            last = update == updates - 1
+            metrics = None if batch is None else self.life.learn(batch, measured=last)
         return metrics
 
     def _act_and_learn(self, actor: Actor) -> tuple[Rollout, Metrics | None]:

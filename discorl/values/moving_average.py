@@ -45,21 +45,22 @@ class MovingAverage:
 
     def normalize(self, x: Tensor) -> Tensor:
         """`(x - mean) / deviation`, the shape of x."""
-        mean, deviation = self._mean_and_deviation()
+        mean, deviation = self.mean_and_deviation()
         return (x - mean) / deviation
 
     def scale(self, x: Tensor) -> Tensor:
         """`x / deviation`, the shape of x: the mean is kept."""
-        return x / self._mean_and_deviation()[1]
+        return x / self.mean_and_deviation()[1]
 
     def _moved(self, mean: Tensor, square: Tensor, decay: float) -> MovingAverage:
         return MovingAverage(
-            first=decay * self.first + (1 - decay) * mean,
-            second=decay * self.second + (1 - decay) * square,
+            first=torch.lerp(mean, self.first, decay),
+            second=torch.lerp(square, self.second, decay),
             decay_product=self.decay_product * decay,
         )
 
-    def _mean_and_deviation(self) -> tuple[Tensor, Tensor]:
+    def mean_and_deviation(self) -> tuple[Tensor, Tensor]:
+        """Of all that was taken in, as far as it is not forgotten; each []."""
         debias = 1 / (1 - self.decay_product)
         mean = self.first * debias
         variance = (self.second * debias - mean.square()).clamp(min=0)

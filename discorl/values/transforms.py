@@ -21,9 +21,8 @@ def signed_parabolic(x: Tensor, eps: float = _HYPERBOLIC_EPS) -> Tensor:
     equal numbers twice and loses four digits in float32. Rationalised, `w - 1` is |x| times a
     positive factor, and `w^2 - 1 = (w - 1)(w + 1)`: no difference is left.
     """
-    magnitude = torch.abs(x)
-    root = torch.sqrt(1 + 4 * eps * (eps + 1 + magnitude))
-    factor = (2 - 4 * eps / (root + 1 + 2 * eps)) / (root + 1)
+    magnitude, offset = torch.abs(x), 1 + 2 * eps
+    factor = 2 / (torch.sqrt(magnitude * (4 * eps) + offset**2) + offset)
     return x * factor * (magnitude * factor + 2)
 
 

@@ -128,7 +128,7 @@ def _loss_results(
     """Both losses, the metrics, and the gradient of the losses' sum by every head."""
     taken = outputs.taken(transitions.actions)
     prediction_loss, prediction_metrics = rule.prediction_loss(taken, targets, transitions)
-    value_loss, value_metrics = rule.value_loss(taken, targets)
+    value_loss, value_metrics = rule.value_loss(taken, targets, transitions)
     gradients = torch.autograd.grad(
         (prediction_loss + value_loss).sum(), list(heads.values()), materialize_grads=True
     )

@@ -23,6 +23,18 @@ def test_a_ratio_compares_what_was_timed_in_the_same_round():
     assert figures["eager_cpu_over_limit"] == pytest.approx(2)
 
 
+def test_a_speedup_is_the_others_time_over_ones_own():
+    watch = Stopwatch(
+        {},
+        seconds={"eager": [1.0, 2.0, 1.0], "peer": [3.0, 6.0, 5.0]},
+        cpu_seconds={"eager": [1.0, 1.0, 1.0], "peer": [4.0, 4.0, 4.0]},
+    )
+    figures = watch.speedup("speedup_eager", "eager", "peer")
+    assert figures["speedup_eager"] == pytest.approx(3)
+    assert figures["speedup_eager_to"] == pytest.approx(5)
+    assert figures["speedup_eager_cpu"] == pytest.approx(4)
+
+
 def test_a_record_grows_and_says_what_was_measured(tmp_path):
     path = tmp_path / "benchmarks.json"
     record(path, "learner", "abc", {"eager_ms": 2.5})

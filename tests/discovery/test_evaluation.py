@@ -95,9 +95,9 @@ def learned(monkeypatch):
     batches = {"fresh": [], "population": []}
     learn, meta_gradient = Life.learn, member_module.meta_gradient
 
-    def watch_learn(self, batch):
+    def watch_learn(self, batch, measured):
         batches["fresh"].append(batch)
-        return learn(self, batch)
+        return learn(self, batch, measured)
 
     def watch_meta_gradient(*args):
         batches["population"] += args[4]
@@ -279,7 +279,7 @@ def test_evaluations_close_their_environments(tiny_rule, opened, env):
 
 
 def test_an_evaluation_that_fails_closes_its_environment(tiny_rule, opened, monkeypatch):
-    def fail(self, batch):
+    def fail(self, batch, measured):
         raise DiscorlError("broken")
 
     monkeypatch.setattr(Life, "learn", fail)

@@ -109,7 +109,7 @@ def golden_results(call):
     )
     taken = call.outputs.taken(call.transitions.actions)
     prediction_loss, metrics = call.rule.prediction_loss(taken, targets, call.transitions)
-    value_loss, value_metrics = call.rule.value_loss(taken, targets)
+    value_loss, value_metrics = call.rule.value_loss(taken, targets, call.transitions)
     total, _ = call.rule.loss(taken, targets, call.transitions)
     torch.testing.assert_close(total, prediction_loss + value_loss)
     gradients = torch.autograd.grad(total.sum(), list(call.heads.values()))
@@ -464,7 +464,7 @@ def test_value_loss_passes_no_gradient_to_the_rule():
     leaves = leaves_of(case)
     targets, _ = rule.targets(**case, differentiable=True)
     taken = case["outputs"].taken(case["transitions"].actions)
-    value_loss, _ = rule.value_loss(taken, targets)
+    value_loss, _ = rule.value_loss(taken, targets, case["transitions"])
     everything = list(rule.params.values()) + list(leaves.values())
     gradients = torch.autograd.grad(value_loss.sum(), everything, allow_unused=True)
     reached = [g is not None for g in gradients]

@@ -61,7 +61,7 @@ def assert_same_episodes(one, other):
 def watch(monkeypatch, mind):
     """The batches that a mind learns from, as they come."""
     batches, learn = [], mind.learn
-    monkeypatch.setattr(mind, "learn", lambda batch: batches.append(batch) or learn(batch))
+    monkeypatch.setattr(mind, "learn", lambda b, *rest: batches.append(b) or learn(b, *rest))
     return batches
 
 
