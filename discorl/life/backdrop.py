@@ -16,6 +16,7 @@ from discorl.envs.wrappers import RunningMoments
 from discorl.layers import Params
 from discorl.learner import LearnerState
 from discorl.observations import Observation, observation_leaves
+from discorl.tree import tree_map
 
 _LEAST_SPREAD = 1e-3
 """Images that never differ are not divided by zero."""
@@ -53,7 +54,8 @@ class Backdrop:
         return replace(
             state,
             params={**state.params, **news},
-            target_params=None if target is None else {**target, **news},
+            # Of their own: checkpoints keep no tensor twice.
+            target_params=None if target is None else {**target, **tree_map(Tensor.clone, news)},
         )
 
     def _news(self, params: Params) -> dict[str, Tensor]:

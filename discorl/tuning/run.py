@@ -7,6 +7,7 @@ best settings, which `discorl train --config` reads), `trials.json` and `study.p
 from __future__ import annotations
 
 import signal
+import time
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -29,6 +30,8 @@ STUDY_FILE = "study.journal"
 PRESET_FILE = "preset.json"
 TRIALS_FILE = "trials.json"
 PICTURE_FILE = "study.png"
+_CLAIM_SECONDS = 10.0
+"""How long a process waits for another that is making the folder this search's."""
 
 
 class TuningInterrupted(Interrupted):
@@ -171,8 +174,15 @@ def _try_one(
 
 def _claim(config: TuneConfig, folder: Path) -> None:
     """Make the folder this search's, or see that it is."""
-    if not (folder / CONFIG_FILE).exists():
-        check_empty(folder)
+    waited_until = time.monotonic() + _CLAIM_SECONDS
+    while not (folder / CONFIG_FILE).exists():
+        try:
+            check_empty(folder)
+        except DiscorlError:
+            if not _is_being_claimed(folder) or time.monotonic() > waited_until:
+                raise
+            time.sleep(0.05)
+            continue
         with explain_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / CONFIG_FILE, config.to_json())
@@ -186,6 +196,11 @@ def _claim(config: TuneConfig, folder: Path) -> None:
         )
     if config.trials != own.trials:
         write_json(folder / CONFIG_FILE, config.to_json())
+
+
+def _is_being_claimed(folder: Path) -> bool:
+    """Whether another process has just made the folder this search's, or is about to."""
+    return any(path.name.strip(".").startswith(CONFIG_FILE) for path in folder.iterdir())
 
 
 def _write_results(config: TuneConfig, folder: Path, trials: list[Trial]) -> Tuning:

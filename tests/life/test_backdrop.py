@@ -17,6 +17,7 @@ SMALL = {
     "rollout_length": 5,
     "batch_size": 4,
     "replay_capacity": 8,
+    "replay_fraction": 1.0,
     "torso": (8,),
     "body": "conv",
     "channels": (3,),
@@ -154,10 +155,12 @@ def test_each_image_of_a_dictionary_has_its_own(memory):
     assert 200 <= float(common.mean()) <= 201
 
 
-def test_a_run_resumes_with_it_bit_for_bit(tmp_path):
+@pytest.mark.parametrize("rule", ["actor_critic", "sprout"])  # The second has target parameters.
+@pytest.mark.parametrize("first", [1, 3])  # Before the first update, and after it.
+def test_a_run_resumes_with_it_bit_for_bit(tmp_path, rule, first):
     whole, parts = (
-        discorl.train(BOARD, out=tmp_path / f"{steps}", **(SMALL | {"steps": steps}))
-        for steps in (6, 3)
+        discorl.train(BOARD, out=tmp_path / f"{steps}", **(SMALL | {"steps": steps, "rule": rule}))
+        for steps in (6, first)
     )
     parts.resume(6)
     for name, tensor in whole.agent.params.items():

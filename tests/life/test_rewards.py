@@ -93,7 +93,7 @@ def test_large_returns_are_learned_from_small_and_reported_whole():
     settings = {"num_envs": 8, "rollout_length": 30, "steps": 6, "torso": (8,)}
     trainer = Trainer(make_config("cartpole", "sprout", **settings), load_rule("sprout"))
     batches, learn = [], trainer.life.mind.learn
-    trainer.life.mind.learn = lambda batch: batches.append(batch) or learn(batch)
+    trainer.life.mind.learn = lambda batch, *args: batches.append(batch) or learn(batch, *args)
     for _ in range(6):
         trainer.train_step()
     # Then the last batch holds small rewards, and the returns are as long as the episodes

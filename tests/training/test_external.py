@@ -121,7 +121,7 @@ def test_clipped_rewards_are_learned_from_and_whole_ones_reported(module, tmp_pa
     trainer = Trainer(config, load_rule("actor_critic"))
     mind, episodes, batches = trainer.life.mind, trainer.life.episodes.recent, []
     learn = mind.learn
-    mind.learn = lambda batch: batches.append(batch) or learn(batch)
+    mind.learn = lambda batch, *args: batches.append(batch) or learn(batch, *args)
     for _ in range(6):
         trainer.train_step()
     trainer.close()

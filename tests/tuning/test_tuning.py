@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -130,6 +131,25 @@ def test_two_processes_share_a_study_and_a_signal_stops_one(tmp_path):
     done = len(numbers[0] | numbers[1])
     tuning = discorl.tune(ENV, "actor_critic", out, trials=done + 1, seeds=2, steps=10, set=SMALL)
     assert len(tuning.trials) == done + 1
+
+
+def test_a_process_that_comes_second_waits_for_the_first_to_claim_the_folder(tmp_path):
+    settings = {"trials": 1, "seeds": 1, "steps": 10, "set": SMALL}
+    first = discorl.tune(ENV, "actor_critic", tmp_path / "first", **settings)
+    # Given a folder whose configuration another process is just writing
+    folder = tmp_path / "second"
+    folder.mkdir()
+    unfinished = folder / ".config.json.123.abcd"
+    unfinished.write_text((first.folder / "config.json").read_text())
+    other = threading.Timer(0.5, lambda: unfinished.rename(folder / "config.json"))
+    other.start()
+    # Then the search is joined, where a folder with anything else in it is refused
+    assert len(discorl.tune(ENV, "actor_critic", folder, **settings).trials) == 1
+    other.join()
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "letter.txt").write_text("mine")
+    with pytest.raises(DiscorlError, match=r"letter\.txt"):
+        discorl.tune(ENV, "actor_critic", tmp_path / "taken", **settings)
 
 
 def ask(config, path, then=None):
