@@ -18,6 +18,7 @@ from discorl.life.playing import Evaluation, Watch
 from discorl.rollout import Rollout
 from discorl.rules.base import Metrics, UpdateRule
 from discorl.runs.checkpoint import Checkpoint
+from discorl.runtime import computing_on
 from discorl.training.config import TrainConfig
 from discorl.training.parts import join_parts, split_parts
 from discorl.tree import flatten
@@ -44,7 +45,9 @@ class Actor:
         """An actor that has done nothing yet."""
         generator = torch.Generator(life.device).manual_seed(seed + ACTING_SEED)
         agent = copy.deepcopy(life.mind.learner.agent)
-        return cls(ThreadPoolExecutor(max_workers=1), agent, generator)
+        # One thread of its own, and the others learn: see `_act_and_learn`.
+        thread = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
+        return cls(thread, agent, generator)
 
 
 class Trainer:
@@ -133,7 +136,8 @@ class Trainer:
         )
         try:
             if actor.newest is not None:
-                metrics = self._learn(actor.newest, store=False)
+                with computing_on(max(1, torch.get_num_threads() - 1), work=0):
+                    metrics = self._learn(actor.newest, store=False)
         finally:
             played = playing.result()
         actor.newest = life.take_in(played)
