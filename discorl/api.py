@@ -14,7 +14,7 @@ from discorl.analysis.run import start_analysis
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.handle import SHOWN as SHOWN_OF_DISCOVERY
 from discorl.discovery.handle import Discovery
-from discorl.discovery.run import start_discovery
+from discorl.discovery.start import start_discovery
 from discorl.distillation.config import DistilConfig
 from discorl.distillation.handle import SHOWN as SHOWN_OF_DISTILLATION
 from discorl.distillation.handle import Distillation
@@ -36,7 +36,7 @@ from discorl.runs.session import Callback
 from discorl.settings import change
 from discorl.training.handle import SHOWN, Run
 from discorl.training.presets import AUTO, Kind, PresetName, make_config, observation_kind
-from discorl.training.run import Given, run_name, start_run
+from discorl.training.start import Given, run_name, start_run
 
 if TYPE_CHECKING:
     from discorl.comparison.summary import Summary

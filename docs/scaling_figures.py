@@ -24,7 +24,7 @@ from typing import Any, Self
 import torch
 
 from discorl.discovery.config import DiscoverConfig
-from discorl.discovery.run import initial_rule, make_discoverer
+from discorl.discovery.start import initial_rule, make_discoverer
 from discorl.group import Group
 from discorl.library.catalogue import load_rule
 from discorl.processes import join_group

@@ -16,7 +16,7 @@ from discorl.envs.tensor import TensorEnvironment
 from discorl.errors import DiscorlError
 from discorl.runs.folder import file_name
 from discorl.settings import change
-from discorl.training.run import run_name
+from discorl.training.start import run_name
 from discorl.values import entropy
 from discorl.values.distributions import log_prob
 

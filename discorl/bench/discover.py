@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from discorl.bench.machine import MatrixProduct, Stopwatch, peak_memory, run_worker
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.discoverer import Discoverer
-from discorl.discovery.run import initial_rule
+from discorl.discovery.start import initial_rule
 from discorl.rules.disco import DiscoRule
 from discorl.runtime import tune_process
 from discorl.settings import change

@@ -12,7 +12,7 @@ from rich.console import Console
 from discorl.cli.rule_runs import check_resumed, out_folder, parse_rule_run, print_result
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.handle import SHOWN
-from discorl.discovery.run import read_discovery_config, resume_discovery, start_discovery
+from discorl.discovery.start import read_discovery_config, resume_discovery, start_discovery
 from discorl.runs.display import watch
 from discorl.runs.folder import left_by_failed
 from discorl.runs.session import Observer

@@ -29,7 +29,7 @@ from discorl.settings import Count, change, check_fields, flag, flat_settings
 from discorl.training.config import TrainConfig
 from discorl.training.handle import SHOWN
 from discorl.training.presets import AUTO, PresetName, make_config
-from discorl.training.run import read_config, resume_run, run_name, start_run
+from discorl.training.start import read_config, resume_run, run_name, start_run
 from discorl.training.together import start_runs
 
 

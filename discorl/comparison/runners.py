@@ -14,7 +14,7 @@ from discorl.envs.outcomes import told_by
 from discorl.errors import DiscorlError
 from discorl.library.catalogue import load_rule
 from discorl.runtime import tune_process
-from discorl.training.run import mean_metrics
+from discorl.training.records import mean_metrics
 from discorl.training.trainer import Trainer
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.plots import plot_discovery
-from discorl.discovery.run import BEST_FILE, read_discovery_config, resume_discovery
+from discorl.discovery.run import BEST_FILE
+from discorl.discovery.start import read_discovery_config, resume_discovery
 from discorl.library.catalogue import load_rule, require_discovered
 from discorl.rules.disco import DiscoRule
 from discorl.runs.display import shown_in_python

@@ -10,9 +10,8 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict, replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,39 +19,18 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from discorl.discovery.config import DiscoverConfig, PopulationConfig
-from discorl.discovery.curriculum import Curriculum
-from discorl.discovery.discoverer import AGENT_METRICS, AgentReport, Discoverer, MetaStepReport
+from discorl.discovery.discoverer import Discoverer, MetaStepReport
 from discorl.discovery.evaluation import RuleEvaluation, evaluate_agents
-from discorl.discovery.evolution import EVOLUTION_METRICS, Place
-from discorl.discovery.member import Member, Resident
-from discorl.discovery.plots import (
-    EVALUATIONS_FILE,
-    RETURN,
-    plot_discovery,
-    read_evaluations,
-)
+from discorl.discovery.member import Resident
+from discorl.discovery.plots import EVALUATIONS_FILE, plot_discovery, read_evaluations
+from discorl.discovery.records import check_finite, summarise
 from discorl.discovery.stack import is_one_computation
-from discorl.errors import DiscorlError
 from discorl.files import write_json
-from discorl.group import Group
-from discorl.library.catalogue import load_rule, require_discovered, save_rule
+from discorl.library.catalogue import save_rule
 from discorl.life.playing import EvaluationStopped
-from discorl.processes import join_group
-from discorl.rules.disco import DiscoConfig, DiscoRule
-from discorl.runs.checkpoint import Checkpoint, load_latest, save_checkpoint
-from discorl.runs.folder import (
-    CHECKPOINTS,
-    CONFIG_FILE,
-    CURVE_FILE,
-    RESULT_FILE,
-    RULE_FILE,
-    check_new,
-    new_folder,
-    read_settings,
-    require_kind,
-    writing_to,
-)
+from discorl.rules.disco import DiscoRule
+from discorl.runs.checkpoint import Checkpoint, save_checkpoint
+from discorl.runs.folder import CHECKPOINTS, CURVE_FILE, RESULT_FILE, RULE_FILE
 from discorl.runs.metrics import MetricsWriter
 from discorl.runs.session import (
     Callback,
@@ -64,149 +42,9 @@ from discorl.runs.session import (
     stop_signals,
 )
 from discorl.runtime import SMALL_WORK, computing_on
-from discorl.settings import change
 from discorl.statistics import mean_estimate
 
 BEST_FILE = "best_rule.safetensors"
-
-
-def start_discovery(
-    config: DiscoverConfig,
-    folder: Path,
-    observer: Observer | None = None,
-    callbacks: Sequence[Callback] = (),
-) -> dict[str, Any]:
-    """Discover a rule in a new folder and return what `result.json` holds."""
-
-    def make(_: Checkpoint | None, group: Group) -> Discoverer:
-        return make_discoverer(config, initial_rule(config), group)
-
-    def run(discoverer: Discoverer) -> RuleRun:
-        return RuleRun(discoverer, folder, observer, callbacks)
-
-    return start_rule_run(config, folder, make, run)
-
-
-def resume_discovery(
-    folder: Path,
-    meta_steps: int | None = None,
-    observer: Observer | None = None,
-    callbacks: Sequence[Callback] = (),
-    threads: int | None = None,
-) -> dict[str, Any]:
-    """Resume a run from its newest intact checkpoint, on any number of processes and threads."""
-    folder = Path(folder)
-    config = with_meta_steps(read_discovery_config(folder), folder, meta_steps, threads)
-
-    def make(checkpoint: Checkpoint | None, group: Group) -> Discoverer:
-        rule = rule_of_run(folder, checkpoint, partial(initial_rule, config))
-        return make_discoverer(config, rule, group)
-
-    def run(discoverer: Discoverer) -> RuleRun:
-        return RuleRun(discoverer, folder, observer, callbacks)
-
-    return resume_rule_run(config, folder, make, run)
-
-
-Make = Callable[[Checkpoint | None, Group], Discoverer]
-"""Makes a run's population, given the checkpoint to resume from."""
-
-
-def start_rule_run(
-    config: PopulationConfig, folder: Path, make: Make, run: Callable[[Discoverer], RuleRun]
-) -> dict[str, Any]:
-    """A run in a new folder, on any number of processes."""
-    run_config = config.run
-    with join_group(run_config.torch_device, run_config.process_timeout) as group:
-        check_new(folder)
-        group.wait()  # Nobody may find the folder that the leading process now makes.
-        with (
-            new_folder(folder) if group.leads else nullcontext(),
-            closing(make(None, group)) as discoverer,
-        ):
-            if group.leads:
-                write_json(folder / CONFIG_FILE, config.to_json())
-            return run(discoverer).run()
-
-
-def resume_rule_run(
-    config: PopulationConfig, folder: Path, make: Make, run: Callable[[Discoverer], RuleRun]
-) -> dict[str, Any]:
-    """A run from its newest intact checkpoint, on any number of processes."""
-    with (
-        join_group(config.run.torch_device, config.run.process_timeout) as group,
-        writing_to(folder) if group.leads else nullcontext(),
-    ):
-        checkpoint = load_latest(folder / CHECKPOINTS)
-        with closing(make(checkpoint, group)) as discoverer:
-            if checkpoint is not None:
-                discoverer.restore(checkpoint)
-            group.wait()
-            if group.leads:
-                write_json(folder / CONFIG_FILE, config.to_json())
-            return run(discoverer).run()
-
-
-AnyConfig = TypeVar("AnyConfig", bound=PopulationConfig)
-
-
-def with_meta_steps(
-    config: AnyConfig, folder: Path, meta_steps: int | None, threads: int | None = None
-) -> AnyConfig:
-    """The configuration of a run that is resumed, to another number of meta-steps or on another
-    number of threads if one is given; DiscorlError if it cannot end there."""
-    if threads is not None:
-        config = change(config, {"threads": threads})
-    if meta_steps is None or meta_steps == config.meta_steps:
-        return config
-    if config.meta.meta_learning_rate_schedule != "constant":
-        raise DiscorlError("--meta-steps: a run with a schedule cannot be extended")
-    changed = change(config, {"meta_steps": meta_steps})
-    newest = load_latest(folder / CHECKPOINTS)
-    if newest is not None and changed.meta_steps < newest.step:
-        raise DiscorlError(
-            f"--meta-steps {meta_steps}: the run is at meta-step {newest.step} of "
-            f"{config.meta_steps} already"
-        )
-    return changed
-
-
-def read_discovery_config(folder: Path) -> DiscoverConfig:
-    """The configuration of a discovery folder."""
-    require_kind(folder, "discover")
-    return DiscoverConfig.from_json(read_settings(folder))
-
-
-def make_discoverer(
-    config: DiscoverConfig, rule: DiscoRule, group: Group | None = None
-) -> Discoverer:
-    """The rule, its optimiser and this process's share of the population."""
-    evolves = config.meta.meta_optimiser == "es"
-    metrics = EVOLUTION_METRICS if evolves else AGENT_METRICS
-    curriculum = Curriculum(config) if config.curriculum == "learnability" else None
-    choose = curriculum.choose if curriculum else None
-    make_member = partial(Place if evolves else Member, choose=choose)
-    return Discoverer(config, rule, group, make_member, metrics, curriculum)
-
-
-def initial_rule(config: DiscoverConfig) -> DiscoRule:
-    """The rule that a run begins with."""
-    if config.init == "random":
-        fixed = DiscoConfig(
-            sizes=config.sizes, num_bins=config.num_bins, max_abs_value=config.max_abs_value
-        )
-        return DiscoRule.random(fixed, seed=config.seed)
-    return require_discovered(load_rule(config.init))
-
-
-def rule_of_run(
-    folder: Path, checkpoint: Checkpoint | None, initial: Callable[[], DiscoRule]
-) -> DiscoRule:
-    """The form of a resumed run's rule, whose parameters are in the checkpoint. Once there is one,
-    the rule that the run began with may be gone."""
-    if checkpoint is not None and (folder / RULE_FILE).exists():
-        return require_discovered(load_rule(folder / RULE_FILE))
-    return initial()
 
 
 T = TypeVar("T")
@@ -508,47 +346,3 @@ def _told(values: list[float]) -> str:
     """The mean over fresh agents, and half its interval if there are several."""
     mean, estimate = math.fsum(values) / len(values), mean_estimate(np.array(values))
     return f"{mean:.3f}" + (f" ± {estimate.high - mean:.3f}" if estimate else "")
-
-
-def check_finite(record: dict[str, float], skipped: int, step: int) -> None:
-    """Raise DiscorlError for a metric that is not finite, before it gets into a checkpoint; those
-    of a skipped agent do not matter."""
-    if skipped:
-        return
-    for name, value in record.items():
-        if not math.isfinite(value):
-            raise DiscorlError(
-                f"{name} is not finite at meta-step {step}; the last checkpoint is from before it"
-            )
-
-
-def summarise(report: MetaStepReport, names: Sequence[str] = AGENT_METRICS) -> dict[str, float]:
-    """A meta-step's metrics: means over agents, and returns by environment.
-
-    Args:
-      names: what each agent said about the rule.
-    """
-    record = {f"meta/{name}": mean_metric(name, report.agents) for name in names}
-    return record | summarise_population(report)
-
-
-def mean_metric(name: str, agents: list[AgentReport]) -> float:
-    """The mean of one of their metrics."""
-    return math.fsum(agent.metrics[name] for agent in agents) / len(agents)
-
-
-def summarise_population(report: MetaStepReport) -> dict[str, float]:
-    """The part of a meta-step's metrics that does not depend on what the rule learns from."""
-    agents, mean = report.agents, mean_metric
-    record = {}
-    record["meta/grad_norm"] = mean("grad_norm", agents)
-    record["meta/update_norm"] = report.update_norm
-    record["losses/inner_loss"] = mean("inner_loss", agents)
-    record["population/age"] = mean("age", agents)
-    record["population/lives"] = mean("lives", agents)
-    known = [a for a in agents if "return" in a.metrics]
-    if known:
-        record[RETURN] = mean("return", known)
-    for env in dict.fromkeys(a.env for a in known):
-        record[f"{RETURN}/{env}"] = mean("return", [a for a in known if a.env == env])
-    return record

@@ -16,16 +16,9 @@ from typing import Any
 from discorl.discovery.discoverer import Discoverer, MetaStepReport
 from discorl.discovery.evaluation import RuleEvaluation
 from discorl.discovery.member import SeatMaker
-from discorl.discovery.run import (
-    RuleRun,
-    final_returns,
-    mean_metric,
-    resume_rule_run,
-    rule_of_run,
-    start_rule_run,
-    summarise_population,
-    with_meta_steps,
-)
+from discorl.discovery.records import mean_metric, summarise_population
+from discorl.discovery.run import RuleRun, final_returns
+from discorl.discovery.start import resume_rule_run, rule_of_run, start_rule_run, with_meta_steps
 from discorl.distillation.config import DistilConfig
 from discorl.distillation.member import METRICS, Pupil
 from discorl.distillation.merging import find_merging

@@ -20,13 +20,13 @@ from discorl.envs.base import Environment, EnvironmentConfig
 from discorl.envs.gymnasium import GymnasiumEnvironment, where_raised
 from discorl.envs.masks import with_masks
 from discorl.envs.spaces import CheckedEnv
+from discorl.envs.worlds import hint_of_world
 from discorl.errors import DiscorlError, UnknownNameError
 from discorl.settings import guess_value, split_settings
 
 _EXTRAS = {"ALE": ("ale_py", "atari"), "MinAtar": ("minatar", "minatar")}
 """Namespaces of environments in packages of their own -> package, and the extra that brings it."""
 _PACKAGES = {
-    "MiniGrid": "minigrid",
     "BabyAI": "minigrid",
     "MiniWorld": "miniworld",
     "highway": "highway_env",
@@ -153,6 +153,8 @@ def _hint(spec: str) -> str:
     package = _PACKAGES.get(re.split(r"[-/]", spec.partition(":")[0])[0])
     if ":" in spec:
         return ""
+    if hint := hint_of_world(spec):
+        return hint
     if package:
         return f"It is of another package: pip install {package}, and give {package}:{spec}."
     return "If another package registers it, give package:id."

@@ -128,6 +128,21 @@ def find_world(spec: str) -> World | None:
     return None
 
 
+def hint_of_world(spec: str) -> str:
+    """Where to find it, if an id that nobody knows sounds like one of these worlds; else empty.
+
+    `NetHackScore-v0`, `MiniHack-Room-5x5-v0` or `procgen-coinrun-v0` are what their own packages
+    call them.
+    """
+    for world in WORLDS:
+        if spec.lower().startswith(world.name.rstrip("/")):
+            if not world.find:
+                return f"{world.summary}."
+            install = "" if world.installed else f"{world.install_line}, and "
+            return f"Of that world: {install}give a name such as {world.example}."
+    return ""
+
+
 def make_world(
     world: World,
     spec: str,

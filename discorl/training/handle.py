@@ -40,7 +40,7 @@ from discorl.training.agent import (
     video_settings,
 )
 from discorl.training.config import TrainConfig
-from discorl.training.run import Given, load_trainer, read_config, resume_run
+from discorl.training.start import Given, load_trainer, read_config, resume_run
 from discorl.training.trainer import EVALUATION_SEED
 from discorl.tree import split_groups
 from discorl.watching.recording import Show

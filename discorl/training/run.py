@@ -10,45 +10,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
-from discorl.envs.human_scores import human_normalized
 from discorl.envs.outcomes import Telling, mean_outcomes
-from discorl.envs.scores import field_score
-from discorl.envs.sources import EnvironmentSource
 from discorl.errors import DiscorlError
 from discorl.files import write_json
-from discorl.group import SOLO, Group
-from discorl.library.catalogue import load_rule, parameter_count, save_rule
-from discorl.library.formats import SUFFIXES
 from discorl.life.episodes import EpisodeLog
 from discorl.life.life import PHASES
 from discorl.life.playing import Evaluation, EvaluationStopped
-from discorl.processes import join_group
-from discorl.rules.base import Metrics, UpdateRule
-from discorl.runs.checkpoint import Checkpoint, load_latest, save_checkpoint
-from discorl.runs.folder import (
-    CHECKPOINTS,
-    CONFIG_FILE,
-    CURVE_FILE,
-    EVALUATION_FILE,
-    RESULT_FILE,
-    RULE_FILE,
-    VIDEOS,
-    check_new,
-    discard,
-    new_folder,
-    read_settings,
-    require_kind,
-    writing_to,
-)
+from discorl.rules.base import Metrics
+from discorl.runs.checkpoint import save_checkpoint
+from discorl.runs.folder import CHECKPOINTS, CURVE_FILE, EVALUATION_FILE, RESULT_FILE, VIDEOS
 from discorl.runs.metrics import MetricsWriter, read_metrics
 from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
 from discorl.runs.session import (
@@ -61,157 +38,16 @@ from discorl.runs.session import (
     stop_signals,
 )
 from discorl.runtime import computing_on
-from discorl.settings import change
-from discorl.training.agent import (
-    AGENT_FILE,
-    BEST_AGENT_FILE,
-    TrainedAgent,
-    agent_of,
-    blueprint_of,
-    read_agent_info,
+from discorl.training.agent import BEST_AGENT_FILE, TrainedAgent, agent_of, read_agent_info
+from discorl.training.records import (
+    episode_record,
+    field_scores,
+    human_scores,
+    mean_metrics,
+    metric_name,
+    run_notes,
 )
-from discorl.training.config import TrainConfig, unused_settings
 from discorl.training.trainer import EVALUATION_SEED, Trainer
-
-
-@dataclass(frozen=True)
-class Given:
-    """What a run is given as objects, which its settings can only name."""
-
-    rule: UpdateRule | None = None
-    source: EnvironmentSource | None = None
-    network: nn.Module | None = None
-
-
-def start_run(
-    config: TrainConfig,
-    folder: Path,
-    observer: Observer | None = None,
-    callbacks: Sequence[Callback] = (),
-    given: Given | None = None,
-) -> dict[str, Any]:
-    """Train from scratch in a new folder and return what `result.json` holds.
-
-    In a group of processes only the leading one writes, calls back and returns a result.
-    """
-    with (
-        join_group(config.run.torch_device, config.run.process_timeout) as group,
-        new_run(config, folder, observer, callbacks, given, group) as run,
-    ):
-        return run.run()
-
-
-@contextmanager
-def new_run(
-    config: TrainConfig,
-    folder: Path,
-    observer: Observer | None = None,
-    callbacks: Sequence[Callback] = (),
-    given: Given | None = None,
-    group: Group = SOLO,
-) -> Iterator[TrainingRun]:
-    """A run that has not begun, in a new folder that is its own as long as it is entered."""
-    given = given or Given()
-    check_new(folder)
-    group.wait()  # Nobody may find the folder that the leading process now makes.
-    with new_folder(folder) if group.leads else nullcontext():
-        rule = given.rule or load_rule(config.rule)
-        with closing(Trainer(config, rule, given.source, given.network, group)) as trainer:
-            if group.leads:
-                write_json(folder / AGENT_FILE, blueprint_of(trainer.life).to_json())
-                if parameter_count(rule):
-                    save_rule(rule, folder / RULE_FILE)
-                # Last, because it says that all else is there.
-                write_json(folder / CONFIG_FILE, config.to_json())
-            try:
-                yield TrainingRun(trainer, folder, observer or Observer(), callbacks)
-            except DiscorlError:
-                if not trainer.step and group.leads:
-                    discard(folder)  # There is nothing to resume; the name may be used again.
-                raise
-
-
-def resume_run(
-    folder: Path,
-    steps: int | None = None,
-    observer: Observer | None = None,
-    callbacks: Sequence[Callback] = (),
-    given: Given | None = None,
-    threads: int | None = None,
-) -> dict[str, Any]:
-    """Resume a run from its newest intact checkpoint, or from its start if it has none; on any
-    number of processes, exactly if it is the number that made the checkpoint.
-
-    Args:
-      steps: a new number of steps, to train longer than first planned.
-      threads: another number of them; by default the run's own setting.
-    """
-    folder = Path(folder)
-    config = read_config(folder)
-    with (
-        join_group(config.run.torch_device, config.run.process_timeout) as group,
-        writing_to(folder) if group.leads else nullcontext(),
-    ):
-        wanted = {"steps": steps, "threads": threads}
-        changed = change(config, {name: n for name, n in wanted.items() if n is not None})
-        with closing(load_trainer(folder, changed, given, group=group)) as trainer:
-            group.wait()  # All have read what is now written.
-            if changed != config:
-                _check_extension(config, changed, trainer.step)
-            if group.leads and changed != config:
-                write_json(folder / CONFIG_FILE, changed.to_json())
-            if group.leads and not (folder / AGENT_FILE).exists():  # A run of version 0.1.
-                write_json(folder / AGENT_FILE, blueprint_of(trainer.life).to_json())
-            return TrainingRun(trainer, folder, observer or Observer(), callbacks).run()
-
-
-def _check_extension(config: TrainConfig, changed: TrainConfig, step: int) -> None:
-    """Raise DiscorlError unless a run at this step can have another end."""
-    if changed.steps < step:
-        raise DiscorlError(
-            f"--steps {changed.steps}: the run is at step {step} of {config.steps} already"
-        )
-
-
-def load_trainer(
-    folder: Path,
-    config: TrainConfig | None = None,
-    given: Given | None = None,
-    checkpoint: Checkpoint | None = None,
-    group: Group = SOLO,
-) -> Trainer:
-    """The trainer of a run folder as a checkpoint left it, by default its newest intact one; as it
-    began if there is none."""
-    config, given = config or read_config(folder), given or Given()
-    rule = given.rule or _run_rule(folder, config)
-    trainer = Trainer(config, rule, given.source, given.network, group)
-    try:
-        checkpoint = checkpoint or load_latest(folder / CHECKPOINTS)
-        if checkpoint is not None:
-            trainer.restore(checkpoint)
-    except BaseException:
-        trainer.close()
-        raise
-    return trainer
-
-
-def read_config(folder: Path) -> TrainConfig:
-    """The configuration of a run folder."""
-    require_kind(folder, "train")
-    return TrainConfig.from_json(read_settings(folder))
-
-
-def run_name(config: TrainConfig) -> str:
-    """What a training run's folder is called by default."""
-    rule = config.rule
-    rule = Path(rule).stem if rule.endswith(SUFFIXES) else rule
-    return f"{config.env}-{rule}-s{config.seed}"
-
-
-def _run_rule(folder: Path, config: TrainConfig) -> UpdateRule:
-    """The rule as it was when the run began, if it was copied into the folder."""
-    path = folder / RULE_FILE
-    return load_rule(path if path.exists() else config.rule)
 
 
 class TrainingRun:
@@ -315,7 +151,7 @@ class TrainingRun:
         means = mean_metrics(trainer.unlogged)
         trainer.unlogged = []
         record = {metric_name(name): value for name, value in means.items()}
-        record |= _episode_record(trainer) | self._speed()
+        record |= episode_record(trainer) | self._speed()
         record |= {f"eval/return_{name}": e.mean_return for name, e in evaluations.items()}
         enough = self.writer is not None and self._tell(self.writer, record)
         return self.group.largest(int(enough))[0] > 0
@@ -469,8 +305,8 @@ class TrainingRun:
             "seconds": round(total, 3),
             **{f"share_{phase}": round(seconds[phase] / total, 4) for phase in PHASES},
             "env_steps_per_second": round(trainer.env_steps / total, 1),
-            **_human_normalized(config.env, last.get(EPISODE_RETURN), sampled.mean_return),
-            **_scores(config.env, last.get(EPISODE_RETURN), outcomes, sampled),
+            **human_scores(config.env, last.get(EPISODE_RETURN), sampled.mean_return),
+            **field_scores(config.env, last.get(EPISODE_RETURN), outcomes, sampled),
             "folder": str(folder),
         }
         write_json(folder / RESULT_FILE, result)
@@ -479,105 +315,5 @@ class TrainingRun:
         return result
 
 
-def mean_metrics(pending: list[tuple[int, Metrics]]) -> dict[str, float]:
-    """Means of the pending metrics; raises DiscorlError, naming the first that is not finite."""
-    if not pending:
-        return {}
-    names = list(pending[0][1])
-    # One transfer from the device for all metrics of all steps.
-    rows = [torch.stack([metrics[name] for name in names]).double() for _, metrics in pending]
-    table = torch.stack(rows).cpu()
-    bad = (~torch.isfinite(table)).nonzero()
-    if len(bad):
-        row, column = bad[0].tolist()
-        raise DiscorlError(
-            f"{metric_name(names[column])} is not finite at step {pending[row][0]}. Training "
-            "stopped; every checkpoint is from before it. A smaller --learning-rate may help."
-        )
-    return dict(zip(names, table.mean(dim=0).tolist(), strict=True))
-
-
-def metric_name(name: str) -> str:
-    """The stable name of a learner's metric: `losses/pi_loss`, `rule/entropy`, ..."""
-    return f"losses/{name}" if name.endswith("loss") else f"rule/{name}"
-
-
 def _agent_of(trainer: Trainer) -> TrainedAgent:
     return agent_of(trainer.life, trainer.config, trainer.step)
-
-
-def _episode_record(trainer: Trainer) -> dict[str, float]:
-    episodes = EpisodeLog.of_all(trainer.life.episodes, trainer.group)
-    record: dict[str, float] = {
-        "charts/env_steps": trainer.env_steps,
-        "charts/episodes": episodes.count,
-    }
-    if episodes.recent:
-        record[EPISODE_RETURN] = episodes.mean_return()
-        record["charts/episode_length"] = episodes.mean_length()
-    return record
-
-
-def _human_normalized(env: str, trained: float | None, sampled: float) -> dict[str, Any]:
-    """Scores of the returns in `result.json`; nothing if it is not a game with known scores."""
-    if human_normalized(env, sampled) is None:
-        return {}
-    scores = {"episode_return": trained, "eval_return_sampled": sampled}
-    return {
-        "human_normalized": {
-            name: None if score is None else human_normalized(env, score)
-            for name, score in scores.items()
-        }
-    }
-
-
-def _scores(
-    env: str, trained: float | None, outcomes: dict[str, float], sampled: Evaluation
-) -> dict[str, Any]:
-    """The field's score of the training episodes and of the sampled evaluation, and what episodes
-    came to on average; nothing where the field reports returns and none is told."""
-    result: dict[str, Any] = {}
-    training = None if trained is None else field_score(env, trained, outcomes)
-    evaluation = field_score(env, sampled.mean_return, sampled.outcomes)
-    if (score := evaluation or training) is not None:
-        result["score"] = score.name
-        result["score_training"] = training and training.value
-        result["score_evaluation"] = evaluation and evaluation.value
-    if outcomes or sampled.outcomes:
-        result["outcomes"] = {"training": outcomes, "evaluation": sampled.outcomes}
-    return result
-
-
-def run_notes(trainer: Trainer) -> list[str]:
-    """What a person should know before the work begins."""
-    life = trainer.life
-    parameters = sum(p.numel() for p in life.state.params.values())
-    processes = trainer.group.size
-    notes = [
-        f"{trainer.config.life.experience.num_envs} x {trainer.config.env}, "
-        f"{life.env.num_actions} actions; network of {parameters:,} parameters"
-    ]
-    if processes > 1:
-        notes.append(
-            f"{processes} processes with {life.env.num_envs} of these each, and the same part of "
-            "replay and batch"
-        )
-    if (replay := life.mind.replay) is not None:
-        notes.append(
-            f"replay of {replay.capacity} trajectories takes {replay.memory() / 2**20:.1f} MiB "
-            f"({replay.spec.bytes_per_step()} bytes per step)"
-        )
-    if trainer.step:
-        notes.append(f"resuming from step {trainer.step}")
-    if trainer.resumed_from != processes:
-        notes.append(
-            f"processes: {processes}, before {trainer.resumed_from}. What was stored is dealt out "
-            "anew, and the environments begin new episodes"
-        )
-    first = trainer.config.life.experience.first_update
-    if trainer.config.steps < first:
-        notes.append(
-            f"warning: nothing is learned in {trainer.config.steps} steps: replay holds a batch "
-            f"only at step {first}. Raise --steps, or lower --batch-size"
-        )
-    return notes + unused_settings(trainer.config)

@@ -18,7 +18,9 @@ from discorl.runs.session import Interrupted, Observer, Progress, stop_signals
 from discorl.runtime import computing_on
 from discorl.settings import change
 from discorl.training.config import TrainConfig
-from discorl.training.run import TrainingRun, new_run, run_notes
+from discorl.training.records import run_notes
+from discorl.training.run import TrainingRun
+from discorl.training.start import new_run
 from discorl.training.trainer import Trainer
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 from discorl.library.catalogue import load_rule
-from discorl.training.run import mean_metrics
+from discorl.training.records import mean_metrics
 from discorl.training.trainer import Trainer
 from discorl.tuning.config import TuneConfig
 

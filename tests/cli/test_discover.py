@@ -13,7 +13,7 @@ import torch
 from programs import CLI, TWO, is_writing, last_tensors, rank, records, start, timeless
 
 from discorl.cli.__main__ import main
-from discorl.discovery.run import read_discovery_config
+from discorl.discovery.start import read_discovery_config
 from discorl.library.catalogue import load_rule
 
 META_STEPS = 6

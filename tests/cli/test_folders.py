@@ -14,7 +14,7 @@ from discorl.cli.__main__ import main
 from discorl.errors import DiscorlError
 from discorl.runs.folder import unused_folder, writing_to
 from discorl.runs.metrics import read_metrics
-from discorl.training.run import resume_run
+from discorl.training.start import resume_run
 
 TRAIN = ["train", "catch:rows=3,columns=3", "--rule", "actor_critic", "--torso", "4",
          "--eval-episodes", "2", "--steps", "4", "--log-every", "1"]  # fmt: skip

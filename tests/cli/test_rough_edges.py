@@ -146,19 +146,20 @@ def test_a_signal_in_the_last_evaluation_is_obeyed_and_the_run_can_be_resumed(wo
 def test_a_signal_in_an_evaluation_on_the_way_loses_no_record(monkeypatch):
     settings = {"torso": (4,), "eval_episodes": 3, "eval_every": 2, "log_every": 2, "steps": 6}
     whole = discorl.train("catch", "actor_critic", "whole", **settings)
-    from discorl.training import run as module
+    from discorl.runs.session import Interrupted, Observer
+    from discorl.training.start import start_run
 
     stopped = []
 
-    class Stopping(module.Observer):
+    class Stopping(Observer):
         def evaluating(self, what, done, total):
             if not stopped and Path("cut/metrics.jsonl").read_text().count("\n") == 1:
                 stopped.append(what)
                 os.kill(os.getpid(), signal.SIGINT)
 
     config = discorl.make_config("catch", "actor_critic", **settings)
-    with pytest.raises(module.Interrupted, match="stopped at step 4"):
-        module.start_run(config, Path("cut"), Stopping())
+    with pytest.raises(Interrupted, match="stopped at step 4"):
+        start_run(config, Path("cut"), Stopping())
     resumed = discorl.load_run("cut").resume()
 
     def told(run):

@@ -19,7 +19,7 @@ from discorl.library.catalogue import save_rule
 from discorl.runs.checkpoint import list_checkpoints
 from discorl.runs.metrics import read_metrics
 from discorl.training.config import TrainConfig
-from discorl.training.run import read_config
+from discorl.training.start import read_config
 
 STEPS = 120
 SMALL = [

@@ -19,7 +19,8 @@ from discorl.cli.__main__ import main
 from discorl.group import Group
 from discorl.runs.checkpoint import list_checkpoints
 from discorl.runs.metrics import read_metrics
-from discorl.training import run, together
+from discorl.training import start as beginning
+from discorl.training import together
 
 ROOT = Path(__file__).parents[2]
 STEPS = 30
@@ -265,7 +266,7 @@ def test_what_cannot_be_shared_is_said(flags, words, tmp_path, monkeypatch, caps
     class Two(Group):
         size = 2
 
-    monkeypatch.setattr(run, "join_group", lambda *_: nullcontext(Two()))
+    monkeypatch.setattr(beginning, "join_group", lambda *_: nullcontext(Two()))
     monkeypatch.setattr(together, "group_size", lambda: 2)
     args = [*TRAIN, "--batch-size", 8, *flags, "--out", tmp_path / "run"]
     assert main([str(arg) for arg in args]) == 2

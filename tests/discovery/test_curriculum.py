@@ -10,7 +10,7 @@ import torch
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.curriculum import Curriculum, Level, chances
 from discorl.discovery.member import Death
-from discorl.discovery.run import make_discoverer
+from discorl.discovery.start import make_discoverer
 from discorl.envs.families import resolve_environment
 from discorl.errors import DiscorlError
 from discorl.group import Group

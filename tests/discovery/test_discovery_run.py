@@ -15,13 +15,12 @@ from discorl.discovery import run as run_module
 from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.discoverer import AgentReport, Discoverer, MetaStepReport
 from discorl.discovery.evaluation import RuleEvaluation, evaluate_rule
-from discorl.discovery.run import (
-    check_finite,
+from discorl.discovery.records import check_finite, summarise
+from discorl.discovery.start import (
     initial_rule,
     read_discovery_config,
     resume_discovery,
     start_discovery,
-    summarise,
 )
 from discorl.errors import DiscorlError, UnknownNameError
 from discorl.files import read_json

@@ -12,7 +12,7 @@ from discorl.discovery.config import DiscoverConfig
 from discorl.discovery.discoverer import Discoverer
 from discorl.discovery.evaluation import evaluate_rule
 from discorl.discovery.member import Member
-from discorl.discovery.run import start_discovery
+from discorl.discovery.start import start_discovery
 from discorl.envs.tensor import TensorEnvironment
 from discorl.errors import DiscorlError
 from discorl.library.catalogue import save_rule

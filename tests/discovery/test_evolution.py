@@ -16,12 +16,8 @@ from discorl.discovery.evolution import (
     antithetic_gradient,
     on_own_scale,
 )
-from discorl.discovery.run import (
-    make_discoverer,
-    resume_discovery,
-    start_discovery,
-    summarise,
-)
+from discorl.discovery.records import summarise
+from discorl.discovery.start import make_discoverer, resume_discovery, start_discovery
 from discorl.distillation.config import DistilConfig
 from discorl.errors import DiscorlError
 from discorl.library.catalogue import load_rule, save_rule

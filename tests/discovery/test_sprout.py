@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from discorl.discovery.config import DiscoverConfig
-from discorl.discovery.run import start_discovery
+from discorl.discovery.start import start_discovery
 from discorl.files import read_json
 from discorl.library.catalogue import load_rule, parameter_count
 from discorl.runs.metrics import read_metrics
 from discorl.training.presets import make_config
-from discorl.training.run import start_run
+from discorl.training.start import start_run
 
 RUN = Path(__file__).parents[2] / "discoveries" / "sprout"
 

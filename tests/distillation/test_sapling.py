@@ -8,7 +8,7 @@ import pytest
 from discorl.files import read_json
 from discorl.library.catalogue import load_rule, parameter_count
 from discorl.training.presets import make_config
-from discorl.training.run import start_run
+from discorl.training.start import start_run
 
 RUN = Path(__file__).parents[2] / "discoveries" / "sapling"
 

@@ -21,7 +21,7 @@ from discorl.errors import DiscorlError
 from discorl.observations import ArraySpec
 from discorl.rollout import Rollout, TimeStep
 from discorl.rules.actor_critic import ActorCritic
-from discorl.training.run import resume_run
+from discorl.training.start import resume_run
 from discorl.values.distributions import MASKED, entropy, log_prob, mask_logits, unmasked
 
 sys.path.append(str(Path(__file__).parent))  # Names of environments are imported from here.

@@ -8,7 +8,7 @@ import odd_envs
 import pytest
 
 import discorl
-from discorl.training.run import resume_run
+from discorl.training.start import resume_run
 
 sys.path.append(str(Path(__file__).parent))  # Names of environments are imported from here.
 

@@ -14,7 +14,7 @@ from discorl.envs import make_environment
 from discorl.envs.base import EnvironmentConfig
 from discorl.envs.space_files import space_from_json, space_to_json
 from discorl.envs.spaces import ObservationReader
-from discorl.training.run import resume_run
+from discorl.training.start import resume_run
 
 sys.path.append(str(Path(__file__).parent))  # Names of environments are imported from here.
 

@@ -29,7 +29,7 @@ from discorl.envs.scores import (
 from discorl.envs.worlds import WORLDS, find_world
 from discorl.errors import DiscorlError
 from discorl.observations import observation_leaves
-from discorl.training.run import resume_run
+from discorl.training.start import resume_run
 from discorl.tree import flatten
 
 FAST = ("minigrid/DoorKey-5x5-v0", "minigrid/DoorKey-5x5-v0:full=true,mission=false")
@@ -115,6 +115,26 @@ def test_modules_are_not_taken_for_worlds():
     assert find_world("minigrid:MiniGrid-Empty-5x5-v0") is None
     assert find_world("crafter:make_env") is None
     assert find_world("crafter:stack=2").name == "crafter"
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("NetHackScore-v0", "nethack"),
+        ("MiniHack-Room-5x5-v0", "minihack/"),
+        ("procgen-coinrun-v0", "procgen/"),
+        ("CrafterReward-v1", "crafter"),
+        ("Craftax-Symbolic-v1", "craftax"),
+        ("craftax/Craftax-Classic-Pixels-v1", "craftax"),
+    ],
+)
+def test_what_their_own_packages_call_them_leads_to_our_names(spec, name):
+    world = next(world for world in WORLDS if world.name == name)
+    with pytest.raises(DiscorlError) as error:
+        make_environment(spec, 1)
+    assert (world.example if world.find else world.summary) in str(error.value)
+    if world.find and not world.installed:
+        assert world.install_line in str(error.value)
 
 
 @pytest.mark.parametrize("spec", [needs("minigrid/Nowhere-v0")])

@@ -12,7 +12,7 @@ from discorl.library.catalogue import load_rule
 from discorl.life.life import PHASES
 from discorl.runs.checkpoint import list_checkpoints
 from discorl.training.config import TrainConfig
-from discorl.training.run import load_trainer, read_config, resume_run, start_run
+from discorl.training.start import load_trainer, read_config, resume_run, start_run
 from discorl.training.trainer import Trainer
 
 MODULE = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from discorl.training.presets import make_config
-from discorl.training.run import start_run
+from discorl.training.start import start_run
 
 pytestmark = pytest.mark.slow
 

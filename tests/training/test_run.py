@@ -20,17 +20,11 @@ from discorl.runs import checkpoint as checkpoint_module
 from discorl.runs.checkpoint import Checkpoint, list_checkpoints, load_latest, save_checkpoint
 from discorl.runs.metrics import MetricsWriter, read_metrics
 from discorl.runs.plots import plot_curves, read_curve
-from discorl.runs.session import Observer
+from discorl.runs.session import Interrupted, Observer
 from discorl.training.config import TrainConfig
 from discorl.training.handle import load_agent
-from discorl.training.run import (
-    Interrupted,
-    load_trainer,
-    mean_metrics,
-    read_config,
-    resume_run,
-    start_run,
-)
+from discorl.training.records import mean_metrics
+from discorl.training.start import load_trainer, read_config, resume_run, start_run
 from discorl.training.trainer import Trainer
 
 CLOCKS = ("time/",)

@@ -12,7 +12,7 @@ from discorl.runs.folder import CHECKPOINTS, RESULT_FILE
 from discorl.runs.metrics import read_metrics
 from discorl.runs.session import Interrupted, Observer
 from discorl.training.presets import make_config
-from discorl.training.run import resume_run, start_run
+from discorl.training.start import resume_run, start_run
 from discorl.training.together import start_runs
 
 SEEDS = (3, 4, 5)
