@@ -25,10 +25,10 @@ from discorl.reports.markup import (
     table,
 )
 from discorl.reports.read import RunData, attempt
+from discorl.runs.folder import TRIALS_FILE
 from discorl.runs.plots import is_number
 from discorl.tuning.trials import POINTS
 
-TRIALS_FILE = "trials.json"
 _SHOWN = 20
 """Trials in the first table, and learning curves."""
 _OTHERS = GREY

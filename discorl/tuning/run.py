@@ -16,7 +16,13 @@ from typing import Any, Protocol
 from discorl.errors import DiscorlError
 from discorl.files import explain_write_errors, write_json
 from discorl.library.catalogue import load_rule
-from discorl.runs.folder import CONFIG_FILE, check_empty, read_settings, require_kind
+from discorl.runs.folder import (
+    CONFIG_FILE,
+    TRIALS_FILE,
+    check_empty,
+    read_settings,
+    require_kind,
+)
 from discorl.runs.session import Interrupted, stop_signals
 from discorl.runtime import computing_on
 from discorl.settings import flag
@@ -28,7 +34,6 @@ from discorl.tuning.trials import Stopped, learning_curve
 
 STUDY_FILE = "study.journal"
 PRESET_FILE = "preset.json"
-TRIALS_FILE = "trials.json"
 PICTURE_FILE = "study.png"
 _CLAIM_SECONDS = 10.0
 """How long a process waits for another that is making the folder this search's."""
