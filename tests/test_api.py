@@ -182,6 +182,9 @@ def test_folders_are_named_after_the_rule_and_its_settings():
     config = discorl.make_config("catch", "actor_critic:entropy_cost=0.01")
     assert file_name(run_name(config)) == "catch-actor_critic_entropy_cost_0.01-s0"
     assert run_name(change(config, {"rule": "some/best_rule.safetensors"})) == "catch-best_rule-s0"
+    assert run_name(discorl.make_config("ALE/Pong-v5", seed=1)) == "ALE/Pong-v5-actor_critic-s1"
+    config = discorl.make_config("ALE/Pong-v5", "actor_critic:entropy_cost=0.05")
+    assert run_name(config) == "ALE/Pong-v5-actor_critic:entropy_cost=0.05-s0"
 
 
 def test_what_cannot_be_copied_is_refused_at_once(tmp_path):

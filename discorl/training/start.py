@@ -34,6 +34,7 @@ from discorl.runs.session import Callback, Observer
 from discorl.settings import change
 from discorl.training.agent import AGENT_FILE, blueprint_of
 from discorl.training.config import TrainConfig
+from discorl.training.presets import without_preset
 from discorl.training.run import TrainingRun
 from discorl.training.trainer import Trainer
 
@@ -168,7 +169,7 @@ def read_config(folder: Path) -> TrainConfig:
 def run_name(config: TrainConfig) -> str:
     """What a training run's folder is called by default."""
     rule = config.rule
-    rule = Path(rule).stem if rule.endswith(SUFFIXES) else rule
+    rule = Path(rule).stem if rule.endswith(SUFFIXES) else without_preset(rule)
     return f"{config.env}-{rule}-s{config.seed}"
 
 

@@ -93,9 +93,18 @@ def test_a_rules_own_settings_come_over_those_of_the_preset():
     given = make_config("CartPole-v1", "actor_critic:entropy_cost=0.3,vtrace_lambda=0.9").rule
     assert given == "actor_critic:entropy_cost=0.3,discount=0.99,vtrace_lambda=0.9"
     pixels = make_config("ALE/Pong-v5", "actor_critic:discount=0.9").rule
-    assert pixels == "actor_critic:normalize_advantage=true,entropy_cost=0.03,discount=0.9"
+    assert pixels == (
+        "actor_critic:normalize_advantage=true,value_cost=2.5,entropy_cost=0.03,"
+        "final_entropy_cost=0.003,entropy_hold=7500,entropy_updates=18750,discount=0.9"
+    )
     assert load_rule(pixels) == ActorCritic(
-        normalize_advantage=True, entropy_cost=0.03, discount=0.9
+        normalize_advantage=True,
+        value_cost=2.5,
+        entropy_cost=0.03,
+        final_entropy_cost=0.003,
+        entropy_hold=7500,
+        entropy_updates=18_750,
+        discount=0.9,
     )
     assert make_config("catch", "actor_critic").rule == "actor_critic"
     assert make_config("CartPole-v1", "actor_critic", "published").rule == "actor_critic"
