@@ -118,12 +118,16 @@ class Zoo:
         return list(dict.fromkeys([self.main, *found]))
 
 
-def read_comparisons(folders: Sequence[Path], main: str = MAIN, earlier: Zoo | None = None) -> Zoo:
+def read_comparisons(
+    folders: Sequence[Path], main: str | None = None, earlier: Zoo | None = None
+) -> Zoo:
     """Join comparisons; raises DiscorlError if they do not fit together.
 
     Args:
+      main: the rule to compare with the others; by default the earlier one's, or Disco103.
       earlier: what they are joined to; runs that it has stay, and are not taken again.
     """
+    main = main or (earlier.main if earlier else MAIN)
     zoo = Zoo(main, earlier.tasks if earlier else {})
     known = {
         (env, name, run.seed)
@@ -480,7 +484,7 @@ def main(args: Sequence[str] | None = None, docs: Path = DOCS) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folders", nargs="*", type=Path, help="comparisons to join")
     parser.add_argument("--add", action="store_true", help="keep the runs that are there already")
-    parser.add_argument("--main", default=MAIN, help="the rule to compare with the others")
+    parser.add_argument("--main", help="the rule to compare with the others")
     given = parser.parse_args(args)
     data = docs / DATA
     try:

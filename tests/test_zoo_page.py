@@ -78,7 +78,7 @@ def test_comparisons_are_added_to_what_is_there(
     together = (tmp_path / "zoo.json").read_text()
     # When they come one after the other, and the first one again,
     script.main([str(folders[0]), "--main", "actor_critic"], docs=tmp_path)
-    script.main([*map(str, folders), "--add", "--main", "actor_critic"], docs=tmp_path)
+    script.main([*map(str, folders), "--add"], docs=tmp_path)
     # then nothing is lost and nothing is there twice.
     assert (tmp_path / "zoo.json").read_text() == together
 
