@@ -27,6 +27,7 @@ from discorl.settings import guess_value, split_settings
 _EXTRAS = {"ALE": ("ale_py", "atari"), "MinAtar": ("minatar", "minatar")}
 """Namespaces of environments in packages of their own -> package, and the extra that brings it."""
 _PACKAGES = {
+    "MiniGrid": "minigrid",
     "BabyAI": "minigrid",
     "MiniWorld": "miniworld",
     "highway": "highway_env",
@@ -153,11 +154,9 @@ def _hint(spec: str) -> str:
     package = _PACKAGES.get(re.split(r"[-/]", spec.partition(":")[0])[0])
     if ":" in spec:
         return ""
-    if hint := hint_of_world(spec):
-        return hint
     if package:
         return f"It is of another package: pip install {package}, and give {package}:{spec}."
-    return "If another package registers it, give package:id."
+    return hint_of_world(spec) or "If another package registers it, give package:id."
 
 
 def _made(spec: str, make: Callable[[], Any]) -> Any:
