@@ -78,3 +78,15 @@ def computing_on(threads: int | None, work: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def emulates_bfloat16(device: torch.device) -> bool:
+    """Whether bfloat16 is computed in software, several times slower than float32: on processors
+    without instructions for it, such as those that end at AVX2."""
+    if device.type != "cpu":
+        return False
+    return not (torch.backends.mkldnn.is_available() and _cpu_has_bfloat16())
+
+
+def _cpu_has_bfloat16() -> bool:
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -13,6 +13,7 @@ from discorl.life.episodes import EpisodeLog
 from discorl.life.playing import Evaluation
 from discorl.rules.base import Metrics
 from discorl.runs.plots import EPISODE_RETURN
+from discorl.runtime import emulates_bfloat16
 from discorl.training.config import unused_settings
 from discorl.training.trainer import Trainer
 
@@ -114,5 +115,10 @@ def run_notes(trainer: Trainer) -> list[str]:
         notes.append(
             f"warning: nothing is learned in {trainer.config.steps} steps: replay holds a batch "
             f"only at step {first}. Raise --steps, or lower --batch-size"
+        )
+    if trainer.config.life.network.bfloat16 and emulates_bfloat16(life.device):
+        notes.append(
+            "warning: this processor has no instructions for bfloat16 and computes it several "
+            "times slower than float32. Leave --bfloat16 out"
         )
     return notes + unused_settings(trainer.config)

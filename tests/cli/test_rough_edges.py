@@ -224,6 +224,15 @@ def test_settings_without_effect_are_told(capsys):
     assert "warning: --env-workers has no effect: the environment is one of discorl's own" in out
 
 
+@pytest.mark.parametrize("supported", [True, False])
+def test_bfloat16_in_software_is_warned_of(supported, capsys, monkeypatch):
+    monkeypatch.setattr("discorl.runtime._cpu_has_bfloat16", lambda: supported)
+    assert run(*CATCH, "--steps", 2, "--bfloat16", "--out", "a") == 0
+    assert ("no instructions for bfloat16" in capsys.readouterr().out) != supported
+    assert run(*CATCH, "--steps", 2, "--out", "b") == 0
+    assert "bfloat16" not in capsys.readouterr().out
+
+
 def test_errors_of_ones_own_environment_name_the_place(worlds, capsys):
     words = error_of(capsys, "train", f"{worlds}:Breaks", *TINY, "--steps", 2, "--out", "a")
     line = WORLDS.splitlines().index('        raise RuntimeError("the simulator broke")') + 1
