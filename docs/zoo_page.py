@@ -2,8 +2,8 @@
 
 `python docs/zoo_page.py FOLDER...` keeps what the page needs of the comparisons in docs/zoo.json,
 with `--add` beside what is there; then, and without folders, the page and its pictures are written
-from there. A test fails if they
-do not fit together.
+from there. `--page worlds_zoo` does the same for docs/worlds_zoo.md. A test fails if they do not
+fit together.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from discorl.comparison.config import CompareConfig, Entrant
 from discorl.comparison.peers import is_peer, peer_algorithm
 from discorl.comparison.run import CELLS, read_comparison_config, read_summary
 from discorl.comparison.zoo import zoo_entry
+from discorl.envs.scores import field_score
 from discorl.errors import DiscorlError
 from discorl.runs.folder import file_name
 from discorl.runs.plots import COLOURS, pyplot, save_figure
@@ -39,7 +40,8 @@ from discorl.statistics import (
 from discorl.training.presets import make_config
 
 DOCS = Path(__file__).parent
-DATA, PAGE, PICTURES = "zoo.json", "zoo.md", "images/zoo"
+PAGES = {"zoo": "Zoo", "worlds_zoo": "Zoo of worlds"}
+"""Page -> its title. `NAME.json`, `NAME.md` and the pictures in `images/NAME` belong together."""
 MAIN = "disco103"
 CURVE_POINTS = 30
 NOT_RUN = "not run"
@@ -57,6 +59,8 @@ class Run:
     curve_steps: list[int]
     """Environment steps."""
     curve_returns: list[float]
+    score: float | None = None
+    """What the field reports in place of the return, where it does."""
 
 
 @dataclass
@@ -80,6 +84,9 @@ class Task:
     budget: list[str]
     """The flag and the number that say how long runs are."""
     random_return: float | None
+    score_name: str | None = None
+    """Of the field's own score, where it has one."""
+    random_score: float | None = None
     entrants: dict[str, Column] = field(default_factory=dict)
 
     @property
@@ -107,6 +114,8 @@ class Task:
 class Zoo:
     """All the page's numbers."""
 
+    name: str
+    """Of the page."""
     main: str
     """The entrant that the others are compared with."""
     tasks: dict[str, Task] = field(default_factory=dict)
@@ -119,20 +128,21 @@ class Zoo:
 
 
 def read_comparisons(
-    folders: Sequence[Path], main: str | None = None, earlier: Zoo | None = None
+    folders: Sequence[Path], main: str | None = None, earlier: Zoo | None = None, name: str = "zoo"
 ) -> Zoo:
     """Join comparisons; raises DiscorlError if they do not fit together.
 
     Args:
       main: the rule to compare with the others; by default the earlier one's, or Disco103.
       earlier: what they are joined to; runs that it has stay, and are not taken again.
+      name: of the page.
     """
     main = main or (earlier.main if earlier else MAIN)
-    zoo = Zoo(main, earlier.tasks if earlier else {})
+    zoo = Zoo(name, main, earlier.tasks if earlier else {})
     known = {
-        (env, name, run.seed)
+        (env, entrant, run.seed)
         for env, task in zoo.tasks.items()
-        for name, column in task.entrants.items()
+        for entrant, column in task.entrants.items()
         for run in column.runs
     }
     for folder in folders:
@@ -150,13 +160,15 @@ def _add(zoo: Zoo, folder: Path, known: Collection[tuple[str, str, int]]) -> Non
     summary = read_summary(folder)
     found = 0
     for env in config.envs:
-        anchors = summary.anchors[env]
+        new = Task(_budget(config), summary.anchors[env].random_return)
+        if random := summary.random_score(env):
+            new.score_name, new.random_score = random.name, round(random.value, 6)
         for entrant in config.entrants():
             runs = summary.groups[entrant.label, env].runs
             if not runs:
                 continue
             found += len(runs)
-            task = zoo.tasks.setdefault(env, Task(_budget(config), anchors.random_return))
+            task = zoo.tasks.setdefault(env, new)
             if task.budget != _budget(config):
                 raise DiscorlError(f"{folder}: {env}: another number of steps than before it")
             command = _command(config, entrant, env)
@@ -181,6 +193,7 @@ def _add(zoo: Zoo, folder: Path, known: Collection[tuple[str, str, int]]) -> Non
 
 def _run(result: Any) -> Run:
     curve = np.array(result.curve_by_env_steps())
+    score = field_score(result.env, result.final_return, result.outcomes)
     points = np.linspace(0, len(curve) - 1, min(CURVE_POINTS, len(curve))).round().astype(int)
     return Run(
         result.seed,
@@ -189,6 +202,7 @@ def _run(result: Any) -> Run:
         round(result.seconds, 1),
         curve[points, 0].round().astype(int).tolist(),
         curve[points, 1].round(4).tolist(),
+        score and round(score.value, 6),
     )
 
 
@@ -234,6 +248,8 @@ def load(text: str) -> Zoo:
         env: Task(
             task["budget"],
             task["random_return"],
+            task["score_name"],
+            task["random_score"],
             {
                 name: Column(column["command"], [Run(**run) for run in column["runs"]])
                 for name, column in task["entrants"].items()
@@ -241,7 +257,7 @@ def load(text: str) -> Zoo:
         )
         for env, task in values["tasks"].items()
     }
-    return Zoo(values["main"], tasks)
+    return Zoo(values["name"], values["main"], tasks)
 
 
 def page(zoo: Zoo) -> str:
@@ -252,9 +268,9 @@ def page(zoo: Zoo) -> str:
 
 
 def _introduction(zoo: Zoo) -> str:
-    text = """# Zoo
+    text = f"""# {PAGES[zoo.name]}
 
-<!-- Written by docs/zoo_page.py from docs/zoo.json: run it again, do not edit this page. -->
+<!-- Written by docs/zoo_page.py from docs/{zoo.name}.json: run it again, do not edit this page. -->
 
 Every entrant learns every task from scratch, at equal numbers of environment steps in whole
 rollouts, by `discorl compare`. A number is the mean return of the last 100 training episodes,
@@ -337,23 +353,30 @@ def _section(zoo: Zoo, env: str, task: Task) -> str:
     unit = "environment steps" if task.budget[0] == "--env-steps" else "training steps"
     seeds = ", ".join(map(str, task.seeds))
     digits = _digits(task)
-    random = _number(task.random_return, digits)
+    random = _number(task.random_return, digits) + _random_score(task)
     ran = [name for name in zoo.entrants if name in task.entrants]
     commands = [_with_seeds(name, task.entrants[name]) for name in ran]
-    head = ["entrant", "return [95% interval]", "n", "environment steps", "seconds on one core"]
-    rows = [[*head, f"{_code(zoo.main)} minus it", f"{_code(zoo.main)} is"]]
-    rows += [_row(zoo, task, name, digits) for name in zoo.entrants]
+    score = [task.score_name.replace("_", " ")] if task.score_name else []
+    head = ["entrant", "return [95% interval]", *score, "n", "environment steps"]
+    head += ["seconds on one core", f"{_code(zoo.main)} minus it", f"{_code(zoo.main)} is"]
+    rows = [head, *(_row(zoo, task, name, digits) for name in zoo.entrants)]
     parts = [
         f"## {env}\n",
         f"{int(task.budget[1]):,} {unit}; seeds {seeds}; random play: {random}.\n",
         "```sh",
         *commands,
         "```\n",
-        f"![Learning curves on {env}]({PICTURES}/{picture_name(env)})\n",
+        f"![Learning curves on {env}](images/{zoo.name}/{picture_name(env)})\n",
         _table(rows),
         *_notes(task, ran, env),
     ]
     return "\n".join(parts)
+
+
+def _random_score(task: Task) -> str:
+    if task.score_name is None or task.random_score is None:
+        return ""
+    return f", {task.score_name.replace('_', ' ')} {task.random_score:.2f}"
 
 
 def _with_seeds(name: str, column: Column) -> str:
@@ -363,12 +386,13 @@ def _with_seeds(name: str, column: Column) -> str:
 
 
 def _row(zoo: Zoo, task: Task, name: str, digits: int) -> list[str]:
+    score = [_score(task, name)] if task.score_name else []
     if name not in task.entrants:
-        return [_code(name), NOT_RUN, "0", "", "", "", ""]
+        return [_code(name), NOT_RUN, *score, "0", "", "", "", ""]
     runs = task.entrants[name].runs
     steps = "/".join(f"{count:,}" for count in sorted({run.env_steps for run in runs}))
     seconds = f"{np.mean([run.seconds for run in runs]):,.0f}"
-    row = [_code(name), _mean(task, name, digits), str(len(runs)), steps, seconds]
+    row = [_code(name), _mean(task, name, digits), *score, str(len(runs)), steps, seconds]
     if name == zoo.main:
         return [*row, "", ""]
     difference = task.difference(zoo.main, name)
@@ -393,6 +417,16 @@ def _mean(task: Task, name: str, digits: int) -> str:
     if estimate is None:
         return f"{task.returns(name).mean():.{digits}f}"
     return _interval(estimate, digits)
+
+
+def _score(task: Task, name: str) -> str:
+    """The field's own score, with its interval where there are two seeds."""
+    runs = task.entrants[name].runs if name in task.entrants else []
+    values = np.array([run.score for run in runs if run.score is not None])
+    if not len(values):
+        return ""
+    estimate = mean_estimate(values)
+    return f"{values.mean():.2f}" if estimate is None else _interval(estimate, 2)
 
 
 def _short(task: Task, name: str, digits: int) -> str:
@@ -485,19 +519,21 @@ def main(args: Sequence[str] | None = None, docs: Path = DOCS) -> None:
     parser.add_argument("folders", nargs="*", type=Path, help="comparisons to join")
     parser.add_argument("--add", action="store_true", help="keep the runs that are there already")
     parser.add_argument("--main", help="the rule to compare with the others")
+    parser.add_argument("--page", choices=PAGES, default="zoo", help="which of the pages")
     given = parser.parse_args(args)
-    data = docs / DATA
+    data = docs / f"{given.page}.json"
     try:
         if given.folders:
             earlier = load(data.read_text()) if given.add and data.exists() else None
-            data.write_text(dump(read_comparisons(given.folders, given.main, earlier)))
+            zoo = read_comparisons(given.folders, given.main, earlier, given.page)
+            data.write_text(dump(zoo))
         elif not data.exists():
             parser.error(f"there is no {data.name} yet: give folders of comparisons")
     except DiscorlError as error:
         parser.error(str(error))
     zoo = load(data.read_text())
-    (docs / PAGE).write_text(page(zoo))
-    draw(zoo, docs / PICTURES)
+    data.with_suffix(".md").write_text(page(zoo))
+    draw(zoo, docs / "images" / zoo.name)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pytest
 from discorl.cli.__main__ import main
 from discorl.comparison.config import CompareConfig
 from discorl.comparison.run import start_comparison
+from discorl.envs.scores import FieldScore
 from discorl.errors import DiscorlError
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -133,7 +134,8 @@ def invented(script: ModuleType, **returns: list[float]) -> object:
         )
         for name, v in returns.items()
     }
-    return script.Zoo("ours", {"Taxi-v4": script.Task(["--env-steps", "9"], 0.0, columns)})
+    task = script.Task(["--env-steps", "9"], 0.0, entrants=columns)
+    return script.Zoo("zoo", "ours", {"Taxi-v4": task})
 
 
 def test_verdicts_and_scores(script: ModuleType) -> None:
@@ -162,11 +164,48 @@ def test_a_task_where_nobody_beats_random_play_has_no_scores(script: ModuleType)
     assert "no entrant does better than random play: `Taxi-v4`" in script.page(zoo)
 
 
-def test_the_page_is_up_to_date(script: ModuleType) -> None:
-    # If not: python docs/zoo_page.py
-    if not (DOCS / script.DATA).exists():
-        pytest.skip("no comparison was put into docs/zoo.json yet")
-    zoo = script.load((DOCS / script.DATA).read_text())
-    assert (DOCS / script.PAGE).read_text() == script.page(zoo)
-    pictures = {path.name for path in (DOCS / script.PICTURES).iterdir()}
+def test_the_fields_own_scores_stand_beside_returns(script: ModuleType) -> None:
+    # Given a task that the field reports by a score, of which one entrant has two seeds
+    runs = [script.Run(seed, 4.0, 9, 1.0, [9], [4.0], score=2.0 + seed) for seed in (0, 1)]
+    columns = {"ours": script.Column("a", runs), "sb3/ppo": script.Column("b", runs[:1])}
+    task = script.Task(["--env-steps", "9"], 1.5, "crafter_score", 1.625, columns)
+    text = script.page(script.Zoo("worlds_zoo", "ours", {"crafter": task}))
+    # Then the section has it with its interval, and random play's
+    assert "random play: 1.500, crafter score 1.62." in text
+    assert "| entrant | return [95% interval] | crafter score | n |" in text
+    assert "| `ours` | 4.000 [4.000, 4.000] | 2.50 [-3.85, 8.85] | 2 |" in text
+    assert "| `sb3/ppo` | 4.000 | 2.00 | 1 |" in text
+    assert "(images/worlds_zoo/crafter.png)" in text
+
+
+def test_scores_are_read_from_comparisons(
+    script: ModuleType, folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a field that reports twice the return of one environment
+    def double(env: str, value: float, outcomes: object) -> FieldScore | None:
+        return FieldScore("doubled", 2 * value) if env == "cartpole" else None
+
+    monkeypatch.setattr(script, "field_score", double)
+    monkeypatch.setattr("discorl.comparison.summary.field_score", double)
+    # When its page is made and read again
+    script.main([str(folders[0]), "--main", "actor_critic", "--page", "worlds_zoo"], docs=tmp_path)
+    zoo = script.load((tmp_path / "worlds_zoo.json").read_text())
+    # Then that one has the scores
+    task = zoo.tasks["cartpole"]
+    assert task.score_name == "doubled"
+    assert task.random_score == pytest.approx(2 * task.random_return, abs=1e-5)
+    for run in task.entrants["actor_critic"].runs:
+        assert run.score == pytest.approx(2 * run.final_return, abs=1e-5)
+    assert zoo.tasks[CATCH].score_name is None
+    assert (tmp_path / "worlds_zoo.md").read_text() == script.page(zoo)
+
+
+@pytest.mark.parametrize("name", ["zoo", "worlds_zoo"])
+def test_the_pages_are_up_to_date(script: ModuleType, name: str) -> None:
+    # If not: python docs/zoo_page.py --page NAME
+    if not (DOCS / f"{name}.json").exists():
+        pytest.skip(f"no comparison was put into docs/{name}.json yet")
+    zoo = script.load((DOCS / f"{name}.json").read_text())
+    assert (DOCS / f"{name}.md").read_text() == script.page(zoo)
+    pictures = {path.name for path in (DOCS / "images" / name).iterdir()}
     assert pictures == {script.picture_name(env) for env in zoo.tasks}
