@@ -183,10 +183,13 @@ class _Told:
 
     def start(self, title: str, cells: int, done: int) -> None:
         self._done, self._cells = done, cells
-        self.waiting()
+        self._tell()
 
     def finished(self, cell: Cell, outcome: CellResult | Failure) -> None:
         self._done += 1
 
-    def waiting(self) -> None:
+    def waiting(self, under_way: object) -> None:
+        self._tell()
+
+    def _tell(self) -> None:
         self._told(self._what, self._done, self._cells)

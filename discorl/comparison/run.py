@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -28,6 +28,7 @@ from discorl.comparison.cells import (
 from discorl.comparison.config import CompareConfig
 from discorl.comparison.peers import PeerConfig
 from discorl.comparison.pictures import plot_learning, plot_scores
+from discorl.comparison.progress import Progress, forget_progress, read_progress
 from discorl.comparison.report import write_markdown
 from discorl.comparison.runners import finish_cell
 from discorl.comparison.stable_baselines import check_peer
@@ -83,8 +84,12 @@ class ComparisonObserver(Protocol):
         """One more cell has finished."""
         ...
 
-    def waiting(self) -> None:
-        """A moment has passed; told several times a second while cells run."""
+    def waiting(self, under_way: Callable[[], Sequence[Progress]]) -> None:
+        """A moment has passed; told several times a second while cells run.
+
+        Args:
+          under_way: reads how far they are.
+        """
         ...
 
 
@@ -191,8 +196,10 @@ def _run_cells(
     if observer:
         count = f"{len(cells)} run{'s' if len(cells) > 1 else ''}"
         observer.start(f"{count}, {engine.title} -> {folder}", len(cells), len(results))
-    tick = observer.waiting if observer else None
-    finish = partial(finish_cell, folder.resolve() / CELLS)
+    at = folder.resolve() / CELLS
+    forget_progress(at)
+    tick = partial(observer.waiting, partial(read_progress, at)) if observer else None
+    finish = partial(finish_cell, at)
     with (
         stop_signals() as stop,
         closing(run_calls(engine, finish, missing, stop, tick)) as work,

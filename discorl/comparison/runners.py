@@ -9,6 +9,7 @@ import torch
 
 from discorl.comparison.cells import CURVE_POINTS, Cell, CellResult, read_cell, write_cell
 from discorl.comparison.peers import PeerConfig
+from discorl.comparison.progress import ProgressFile, Told
 from discorl.comparison.stable_baselines import run_peer
 from discorl.envs.outcomes import told_by
 from discorl.errors import DiscorlError
@@ -25,23 +26,24 @@ def finish_cell(folder: Path, cell: Cell) -> CellResult:
     """
     result = read_cell(folder, cell)
     if result is None:
-        result = run_cell(cell)
+        with ProgressFile(folder, cell) as progress:
+            result = run_cell(cell, progress.note)
         write_cell(folder, cell, result)
     return result
 
 
-def run_cell(cell: Cell) -> CellResult:
+def run_cell(cell: Cell, told: Told) -> CellResult:
     """Learn from scratch on one thread, in a process of its own, which it tunes."""
     torch.set_num_threads(1)
     tune_process()
     if isinstance(cell.config, PeerConfig):
-        return run_peer(cell)
+        return run_peer(cell, told)
     with closing(Trainer(cell.config, load_rule(cell.rule))) as trainer:
-        return _train(cell, trainer)
+        return _train(cell, trainer, told)
 
 
-def _train(cell: Cell, trainer: Trainer) -> CellResult:
-    curve = _learn(trainer)
+def _train(cell: Cell, trainer: Trainer, told: Told) -> CellResult:
+    curve = _learn(trainer, told)
     if not curve:
         raise DiscorlError(
             f"no episode ended in {trainer.step} steps: raise --steps or --env-steps"
@@ -61,11 +63,11 @@ def _train(cell: Cell, trainer: Trainer) -> CellResult:
     )
 
 
-def _learn(trainer: Trainer) -> list[tuple[int, float]]:
+def _learn(trainer: Trainer, told: Told) -> list[tuple[int, float]]:
     """Train to the end and return the learning curve."""
     steps = trainer.config.steps
     every = max(steps // CURVE_POINTS, 1)
-    curve = []
+    curve: list[tuple[int, float]] = []
     while trainer.step < steps:
         metrics = trainer.train_step()
         if metrics is not None:
@@ -75,4 +77,5 @@ def _learn(trainer: Trainer) -> list[tuple[int, float]]:
             trainer.unlogged = []
             if trainer.life.episodes.recent:
                 curve.append((trainer.step, trainer.life.episodes.mean_return()))
+            told(trainer.step / steps, curve[-1][1] if curve else None)
     return curve

@@ -21,6 +21,7 @@ from discorl.agents.convolutions import conv_torso, nature_torso
 from discorl.comparison.cells import CURVE_POINTS, Cell, CellResult
 from discorl.comparison.facade import SingleEnv, is_for_our_body, tells_legal_actions
 from discorl.comparison.peers import PeerConfig
+from discorl.comparison.progress import Told
 from discorl.envs.outcomes import told_by
 from discorl.envs.registry import make_environment
 from discorl.errors import DiscorlError, UnknownNameError
@@ -53,14 +54,14 @@ def check_peer(config: PeerConfig, name: str | None = None) -> None:
     _make(config, [], name).get_env().close()
 
 
-def run_peer(cell: Cell) -> CellResult:
+def run_peer(cell: Cell, told: Told | None = None) -> CellResult:
     """Learn from scratch."""
     config = cell.config
     assert isinstance(config, PeerConfig)
     episodes: list[Episode] = []
     model = _make(config, episodes, cell.label)
     singles = [single.unwrapped for single in model.get_env().unwrapped.envs]
-    log = _Log(config.env_steps, episodes)
+    log = _Log(config.env_steps, episodes, told)
     started = time.perf_counter()
     with closing(model.get_env()), _masks_in_mind(config, singles[0]):
         model.learn(config.env_steps, callback=lambda *_: log.note(model.num_timesteps))
@@ -101,7 +102,8 @@ def _masks_in_mind(config: PeerConfig, single: SingleEnv) -> Iterator[None]:
 class _Log:
     """The learning curve, recorded while the algorithm runs."""
 
-    def __init__(self, env_steps: int, episodes: list[Episode]) -> None:
+    def __init__(self, env_steps: int, episodes: list[Episode], told: Told | None) -> None:
+        self._env_steps, self._told = env_steps, told
         self._every = max(env_steps // CURVE_POINTS, 1)
         self._next = self._every
         self._episodes = episodes
@@ -112,6 +114,9 @@ class _Log:
         if env_steps >= self._next:
             self._next = (env_steps // self._every + 1) * self._every
             self._add(env_steps)
+            if self._told is not None:
+                share = min(env_steps / self._env_steps, 1.0)
+                self._told(share, self.curve[-1][1] if self.curve else None)
         return True
 
     def finish(self, env_steps: int) -> None:

@@ -36,7 +36,7 @@ class Watcher:
     def start(self, title, cells, done):
         self.started = (cells, done)
 
-    def waiting(self):
+    def waiting(self, under_way):
         pass
 
     def finished(self, cell, outcome):
