@@ -17,9 +17,10 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from discorl.envs.base import Environment, EnvironmentConfig
-from discorl.envs.gymnasium import GymnasiumEnvironment, where_raised
+from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.envs.masks import with_masks
 from discorl.envs.spaces import CheckedEnv
+from discorl.envs.vector_envs import where_raised
 from discorl.envs.worlds import hint_of_world
 from discorl.errors import DiscorlError, UnknownNameError
 from discorl.settings import guess_value, split_settings

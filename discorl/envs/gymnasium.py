@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
-import traceback
 import warnings
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from gymnasium.vector import VectorEnv
 from torch import Tensor
 
-import discorl.envs
 from discorl.envs.outcomes import Outcomes
 from discorl.envs.spaces import ActionWriter, ObservationReader
+from discorl.envs.vector_envs import (
+    NEXT_STEP,
+    SAME_STEP,
+    action_meanings,
+    autoreset_mode,
+    end_workers,
+    first_of,
+    limit_waiting,
+    step_limit,
+    where_raised,
+)
 from discorl.errors import DiscorlError
 from discorl.observations import (
     ACTION_MASK,
@@ -33,14 +38,8 @@ from discorl.observations import (
 from discorl.rollout import TimeStep
 from discorl.tree import tree_map
 
-_NEXT_STEP, _SAME_STEP, _DISABLED = "NextStep", "SameStep", "Disabled"
-_PATIENCE = 2.0
-"""Seconds a worker has to end when asked to, before it is killed."""
-
 _Flags = npt.NDArray[np.bool_]
 _Floats = npt.NDArray[np.float32]
-_LIMITS = ("max_episode_steps", "_max_episode_steps", "max_steps")
-"""How environments that keep their own time limit call it."""
 _WHOLE = "biu"
 """Kinds of numbers that are always finite."""
 
@@ -74,13 +73,13 @@ class GymnasiumEnvironment:
         fresh: bool = False,
     ) -> None:
         self.name = name
-        self.max_episode_steps = max_episode_steps or _step_limit(vector_env)
+        self.max_episode_steps = max_episode_steps or step_limit(vector_env)
         self.num_envs = vector_env.num_envs
         self._env = vector_env
         self._device = torch.device(device)
         self._timeout = timeout
         try:
-            self._mode = _autoreset_mode(vector_env)
+            self._mode = autoreset_mode(vector_env)
             self._reader = ObservationReader(vector_env.single_observation_space, fresh)
             self._writer = ActionWriter(vector_env.single_action_space, discretize_actions)
         except DiscorlError as error:
@@ -92,7 +91,7 @@ class GymnasiumEnvironment:
         self._masked = _tells_legal_actions(self._reader.spec, self.num_actions)
         self.offers_masks = False
         """Whether it told legal actions beside its observations, where agents do not see them."""
-        self._workers = _limit_waiting(vector_env, timeout)
+        self._workers = limit_waiting(vector_env, timeout)
         self._seed, self._resumed, self._steps = 0, 0, 0
         self._outcomes = Outcomes(self.num_envs)
         self._done = self._nowhere()
@@ -120,10 +119,10 @@ class GymnasiumEnvironment:
         truncated = self._flags("truncations", truncated) & ~terminated
         self._check_masks(observation, terminated | truncated)
         self._outcomes.update(info, terminated | truncated)
-        if self._mode == _NEXT_STEP:
+        if self._mode == NEXT_STEP:
             return self._idle_resets(observation, reward, terminated, truncated)
         rows = np.flatnonzero(truncated)
-        if self._mode == _SAME_STEP:
+        if self._mode == SAME_STEP:
             rows, last = self._final_observations(info, rows)
         else:
             last = tree_map(lambda leaf: leaf[self._tensor(rows)], observation)
@@ -138,13 +137,13 @@ class GymnasiumEnvironment:
     @property
     def action_names(self) -> tuple[str, ...] | None:
         """What the actions are called, if the environment says so."""
-        names = getattr(self._env, "action_names", None) or _meanings(self._env)
+        names = getattr(self._env, "action_names", None) or action_meanings(self._env)
         return names if names is not None and len(names) == self.num_actions else None
 
     @property
     def frames_per_second(self) -> int | None:
         """How fast its pictures are meant to be shown, if it says so."""
-        said = _first_of(self._env).metadata.get("render_fps")
+        said = first_of(self._env).metadata.get("render_fps")
         return int(said) if isinstance(said, int | float) and said >= 1 else None
 
     @property
@@ -184,7 +183,7 @@ class GymnasiumEnvironment:
         self._done = self._nowhere()
         reward = torch.zeros(self.num_envs, device=self._device)
         terminated, truncated, reset = (self._tensor(self._nowhere()) for _ in range(3))
-        resets = reset if self._mode == _NEXT_STEP else None
+        resets = reset if self._mode == NEXT_STEP else None
         return TimeStep(observation, reward, terminated, truncated, resets)
 
     def _idle_resets(
@@ -296,7 +295,7 @@ class GymnasiumEnvironment:
         except Exception as error:
             problem = self._problem(error)
             if self._workers is not None:
-                _end_workers(self._workers)
+                end_workers(self._workers)
             raise problem from error
 
     def _problem(self, error: Exception) -> DiscorlError:
@@ -345,14 +344,6 @@ def _with_rows(
     return copy
 
 
-def where_raised(error: BaseException) -> str:
-    """The file and line of somebody else's code that an error came from, if there is any."""
-    ours = tuple(str(Path(module.__file__ or "").parent) for module in (discorl.envs, gymnasium))
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [f for f in frames if not f.filename.startswith(ours)]
-    return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
-
-
 def _tells_legal_actions(spec: ObservationSpec, num_actions: int) -> bool:
     mask = spec_entries(spec).get(ACTION_MASK)
     if mask is not None and mask.shape != (num_actions,):
@@ -363,78 +354,3 @@ def _tells_legal_actions(spec: ObservationSpec, num_actions: int) -> bool:
         )
         return False
     return mask is not None
-
-
-def _first_of(vector_env: VectorEnv[Any, Any, Any]) -> Any:
-    """The first copy, if it lives in this process; else the vector environment."""
-    single = getattr(vector_env.unwrapped, "envs", None)
-    return single[0].unwrapped if single else vector_env
-
-
-def _meanings(vector_env: VectorEnv[Any, Any, Any]) -> tuple[str, ...] | None:
-    """Action names, as Atari's environments give them, or from an enumeration, as MiniGrid's."""
-    env = _first_of(vector_env)
-    named, listed = getattr(env, "get_action_meanings", None), getattr(env, "actions", None)
-    if callable(named):
-        return tuple(str(name).lower() for name in named())
-    if isinstance(listed, type) and issubclass(listed, Enum):
-        return tuple(str(member.name) for member in listed)
-    if isinstance(listed, tuple) and listed and all(isinstance(a, Enum) for a in listed):
-        return tuple(str(action.name).lower() for action in listed)
-    return None
-
-
-def _step_limit(vector_env: VectorEnv[Any, Any, Any]) -> int | None:
-    """After how many steps episodes are cut off, if that is known."""
-    single = getattr(vector_env.unwrapped, "envs", None)
-    specs = [vector_env.spec, single[0].spec if single else None]
-    limits = [s.max_episode_steps for s in specs if s]
-    limits += [getattr(_first_of(vector_env), name, None) for name in _LIMITS]
-    return next((int(n) for n in limits if isinstance(n, int | float) and 1 <= n < np.inf), None)
-
-
-def _autoreset_mode(vector_env: VectorEnv[Any, Any, Any]) -> str:
-    """How new episodes begin.
-
-    Gymnasium's own vectorisers reset in the next step if they do not say: they did so before there
-    was a choice. Others must say, because a wrong guess would join episodes.
-    """
-    said = vector_env.metadata.get("autoreset_mode")
-    mode = getattr(said, "value", said)
-    if mode is None and isinstance(vector_env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
-        return _NEXT_STEP
-    if mode not in (_NEXT_STEP, _SAME_STEP, _DISABLED):
-        raise DiscorlError(
-            f"metadata['autoreset_mode'] is {said}; set it to a gymnasium.vector.AutoresetMode, "
-            "to say when new episodes begin"
-        )
-    return str(mode)
-
-
-def _limit_waiting(vector_env: VectorEnv[Any, Any, Any], timeout: float) -> AsyncVectorEnv | None:
-    """Wait for worker processes, if there are any, no longer than `timeout`.
-
-    Set on the vector environment itself, so that it holds through any wrapper around it.
-    """
-    workers = vector_env.unwrapped
-    if not isinstance(workers, AsyncVectorEnv):
-        return None
-
-    def limited(wait: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda seconds=timeout: wait(seconds)
-
-    for name in ("reset_wait", "step_wait"):
-        setattr(workers, name, limited(getattr(workers, name)))
-    return workers
-
-
-def _end_workers(workers: AsyncVectorEnv) -> None:
-    for process in workers.processes:
-        process.terminate()
-    for process in workers.processes:
-        process.join(_PATIENCE)
-        if process.is_alive():
-            process.kill()
-    with contextlib.suppress(Exception):  # The first failure is the one to report.
-        workers.close(terminate=True)
-    workers.closed = True

@@ -18,7 +18,7 @@ from discorl.observations import spec_entries
 from discorl.reports.markup import Html, card, show
 from discorl.rules.base import UpdateRule
 from discorl.settings import split_spec
-from discorl.training.agent import AGENT_FILE, DAMAGE, Blueprint
+from discorl.training.blueprint import AGENT_FILE, DAMAGE, Blueprint
 
 _HIDDEN = ("path", "config", "evaluation")
 """Provenance that is of this machine, or long and elsewhere in the report."""

@@ -19,7 +19,7 @@ from discorl.library.catalogue import RULES
 from discorl.reports.read import RunData
 from discorl.runs.folder import CONFIG_FILE, RULE_FILE
 from discorl.settings import flat_settings, split_spec, typed
-from discorl.training.agent import AGENT_FILE, DAMAGE, Blueprint
+from discorl.training.blueprint import AGENT_FILE, DAMAGE, Blueprint
 from discorl.training.config import TrainConfig
 from discorl.training.paper import is_in_paper
 from discorl.training.presets import Kind, PresetName, make_config, observation_kind

@@ -28,10 +28,7 @@ from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
 from discorl.runs.session import Callback
 from discorl.settings import Count, Seed, check_value
 from discorl.training.agent import (
-    AGENT_FILE,
     BEST_AGENT_FILE,
-    DAMAGE,
-    Blueprint,
     TrainedAgent,
     agent_file,
     agent_of,
@@ -39,6 +36,7 @@ from discorl.training.agent import (
     read_agent,
     video_settings,
 )
+from discorl.training.blueprint import AGENT_FILE, DAMAGE, Blueprint
 from discorl.training.config import TrainConfig
 from discorl.training.start import Given, load_trainer, read_config, resume_run
 from discorl.training.trainer import EVALUATION_SEED

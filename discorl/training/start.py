@@ -32,7 +32,7 @@ from discorl.runs.folder import (
 )
 from discorl.runs.session import Callback, Observer
 from discorl.settings import change
-from discorl.training.agent import AGENT_FILE, blueprint_of
+from discorl.training.blueprint import AGENT_FILE, blueprint_of
 from discorl.training.config import TrainConfig
 from discorl.training.presets import without_preset
 from discorl.training.run import TrainingRun
