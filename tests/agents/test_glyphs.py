@@ -27,8 +27,9 @@ def body(spec):
     return made
 
 
-def test_a_bag_knows_no_order_and_no_padding():
-    bag = body(ArraySpec((5,), torch.uint8, kinds=256))
+@pytest.mark.parametrize("kinds", [256, 20])  # Looked up one by one, and counted.
+def test_a_bag_knows_no_order_and_no_padding(kinds):
+    bag = body(ArraySpec((5,), torch.uint8, kinds=kinds))
     assert isinstance(bag, BagTorso)
     texts = torch.tensor([[7, 9, 0, 0, 0], [9, 7, 0, 0, 0], [7, 7, 9, 0, 0], [0, 0, 0, 0, 0]])
     features = bag(texts.to(torch.uint8).reshape(2, 2, 5)).reshape(4, -1)
@@ -37,6 +38,11 @@ def test_a_bag_knows_no_order_and_no_padding():
     assert features[3].eq(0).all()
     expected = (bag.vectors.weight[7] + bag.vectors.weight[9]) / 2
     torch.testing.assert_close(features[0], expected)
+    # Gradients reach the vectors of what is there, and no others.
+    (gradient,) = torch.autograd.grad(features[2].sum(), bag.vectors.weight)
+    expected = torch.zeros(kinds, 8)
+    expected[7], expected[9] = 2 / 3, 1 / 3
+    torch.testing.assert_close(gradient, expected)
 
 
 @pytest.mark.parametrize("shape", [(21, 79), (9, 9), (1, 1)])
