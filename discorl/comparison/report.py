@@ -35,7 +35,7 @@ def table_rows(summary: Summary) -> list[list[str]]:
 def notes(summary: Summary) -> list[str]:
     """What readers of the table must know."""
     config = summary.config
-    spread = f"Mean ± standard deviation over {config.seeds} seeds."
+    spread = f"Mean ± standard deviation over {config.seeds} seed{'s' if config.seeds > 1 else ''}."
     lines = [
         "Scores are of the last 100 training episodes: 0 is the return of random play, 1 of "
         f"perfect play. {spread}"
