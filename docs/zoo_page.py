@@ -25,7 +25,7 @@ from discorl.comparison.config import CompareConfig, Entrant
 from discorl.comparison.peers import is_peer, peer_algorithm
 from discorl.comparison.run import CELLS, read_comparison_config, read_summary
 from discorl.comparison.zoo import zoo_entry
-from discorl.envs.scores import field_score
+from discorl.envs.scores import crafter_interval, field_score
 from discorl.errors import DiscorlError
 from discorl.runs.folder import file_name
 from discorl.runs.plots import COLOURS, pyplot, save_figure
@@ -61,6 +61,8 @@ class Run:
     curve_returns: list[float]
     score: float | None = None
     """What the field reports in place of the return, where it does."""
+    score_interval: list[float] | None = None
+    """Of the score over this run's episodes, where it is known."""
 
 
 @dataclass
@@ -194,6 +196,9 @@ def _add(zoo: Zoo, folder: Path, known: Collection[tuple[str, str, int]]) -> Non
 def _run(result: Any) -> Run:
     curve = np.array(result.curve_by_env_steps())
     score = field_score(result.env, result.final_return, result.outcomes)
+    interval = None
+    if score is not None and score.name == "crafter_score":
+        interval = [round(v, 6) for v in crafter_interval(result.outcomes, result.episodes)]
     points = np.linspace(0, len(curve) - 1, min(CURVE_POINTS, len(curve))).round().astype(int)
     return Run(
         result.seed,
@@ -203,6 +208,7 @@ def _run(result: Any) -> Run:
         curve[points, 0].round().astype(int).tolist(),
         curve[points, 1].round(4).tolist(),
         score and round(score.value, 6),
+        interval,
     )
 
 
@@ -420,13 +426,17 @@ def _mean(task: Task, name: str, digits: int) -> str:
 
 
 def _score(task: Task, name: str) -> str:
-    """The field's own score, with its interval where there are two seeds."""
+    """The field's own score, with its interval over two seeds or more, or one run's episodes."""
     runs = task.entrants[name].runs if name in task.entrants else []
     values = np.array([run.score for run in runs if run.score is not None])
     if not len(values):
         return ""
     estimate = mean_estimate(values)
-    return f"{values.mean():.2f}" if estimate is None else _interval(estimate, 2)
+    if estimate is not None:
+        return _interval(estimate, 2)
+    if (interval := runs[0].score_interval) is not None:
+        return f"{values[0]:.2f}, episodes: [{interval[0]:.2f}, {interval[1]:.2f}]"
+    return f"{values[0]:.2f}"
 
 
 def _short(task: Task, name: str, digits: int) -> str:

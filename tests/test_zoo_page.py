@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -176,6 +177,10 @@ def test_the_fields_own_scores_stand_beside_returns(script: ModuleType) -> None:
     assert "| `ours` | 4.000 [4.000, 4.000] | 2.50 [-3.85, 8.85] | 2 |" in text
     assert "| `sb3/ppo` | 4.000 | 2.00 | 1 |" in text
     assert "(images/worlds_zoo/crafter.png)" in text
+    # and where there is one seed, that of its episodes, if it is known.
+    task.entrants["sb3/ppo"].runs = [replace(runs[0], score_interval=[1.5, 2.625])]
+    text = script.page(script.Zoo("worlds_zoo", "ours", {"crafter": task}))
+    assert "| `sb3/ppo` | 4.000 | 2.00, episodes: [1.50, 2.62] | 1 |" in text
 
 
 def test_scores_are_read_from_comparisons(

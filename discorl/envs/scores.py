@@ -56,6 +56,10 @@ PROCGEN_EASY: dict[str, tuple[float, float]] = {
 """The same on easy levels."""
 
 
+_NORMAL_95 = 1.959964
+"""How many standard errors to either side hold 95%."""
+
+
 @dataclass(frozen=True)
 class FieldScore:
     """A score and what it is called in result files."""
@@ -101,3 +105,16 @@ def crafter_score(success_rates: Mapping[str, float]) -> float:
     """In percent: the geometric mean of one plus each achievement's success rate, less one."""
     logs = [math.log1p(100 * rate) for rate in success_rates.values()]
     return math.expm1(sum(logs) / len(logs))
+
+
+def crafter_interval(success_rates: Mapping[str, float], episodes: int) -> tuple[float, float]:
+    """A 95% interval of the score over one run's episodes, by how far its rates may be off.
+
+    It holds however achievements depend on each other: their errors are added, as if all of them
+    were off in the same direction. It says nothing of other runs.
+    """
+    rates = success_rates.values()
+    errors = [100 * math.sqrt(p * (1 - p) / episodes) / (1 + 100 * p) for p in rates]
+    centre = math.log1p(crafter_score(success_rates))
+    half = _NORMAL_95 * sum(errors) / len(errors)
+    return math.expm1(centre - half), math.expm1(centre + half)

@@ -22,6 +22,7 @@ from discorl.envs.registry import is_external
 from discorl.envs.scores import (
     PROCGEN_EASY,
     PROCGEN_HARD,
+    crafter_interval,
     crafter_score,
     field_score,
     procgen_normalized,
@@ -215,6 +216,20 @@ def test_crafter_scores_by_hand():
     assert crafter_score({"a": 1.0, "b": 1.0}) == pytest.approx(100)
     # The square root of 101, less one.
     assert crafter_score({"a": 1.0, "b": 0.0}) == pytest.approx(np.sqrt(101) - 1)
+
+
+def test_crafter_intervals():
+    # Worked by hand: the rate 0.04 of 96 episodes is off by 0.02, which is 0.4 of log 5; so the
+    # mean of two logs is off by 0.2.
+    low, high = crafter_interval({"a": 0.04, "b": 0.0}, 96)
+    assert 1 + low == pytest.approx(np.sqrt(5) * np.exp(-1.96 * 0.2), rel=1e-4)
+    assert 1 + high == pytest.approx(np.sqrt(5) * np.exp(1.96 * 0.2), rel=1e-4)
+    assert crafter_interval({"a": 1.0, "b": 0.0}, 5) == pytest.approx([np.sqrt(101) - 1] * 2)
+    # Achievements that always come together: the true score is inside in 19 of 20 runs.
+    draws = np.random.default_rng(0).binomial(400, 0.3, size=2000) / 400
+    true = crafter_score({"a": 0.3})
+    inside = [low < true < high for low, high in (crafter_interval({"a": p}, 400) for p in draws)]
+    assert 0.93 < np.mean(inside) < 0.97
 
 
 @pytest.mark.parametrize(
