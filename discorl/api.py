@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 from torch import nn
 
 from discorl.analysis.config import AnalyseConfig
@@ -19,6 +20,8 @@ from discorl.distillation.config import DistilConfig
 from discorl.distillation.handle import SHOWN as SHOWN_OF_DISTILLATION
 from discorl.distillation.handle import Distillation
 from discorl.distillation.run import start_distillation
+from discorl.envs.base import EnvironmentConfig
+from discorl.envs.external import with_settings
 from discorl.envs.sources import (
     AnyEnvironment,
     environment_name,
@@ -35,7 +38,14 @@ from discorl.runs.folder import run_kind, unused_folder
 from discorl.runs.session import Callback
 from discorl.settings import change
 from discorl.training.handle import SHOWN, Run
-from discorl.training.presets import AUTO, Kind, PresetName, make_config, observation_kind
+from discorl.training.presets import (
+    AUTO,
+    Kind,
+    PresetName,
+    environment_config,
+    make_config,
+    observation_kind,
+)
 from discorl.training.start import Given, run_name, start_run
 
 if TYPE_CHECKING:
@@ -82,7 +92,7 @@ def train(
     if "num_envs" not in settings and isinstance(getattr(env, "num_envs", None), int):
         # Every process brings its own copies.
         settings["num_envs"] = env.num_envs * group_size()  # type: ignore[union-attr]
-    kind = None if isinstance(env, str) else _kind(env)
+    kind = None if isinstance(env, str) else _kind(env, environment_config(settings))
     config = make_config(name, given_rule or str(rule), preset, kind, **settings)
     source = None
     if not isinstance(env, str):
@@ -288,17 +298,20 @@ def _several(names: str | Sequence[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
-def _kind(env: Any) -> Kind | None:
+def _kind(env: Any, config: EnvironmentConfig) -> Kind | None:
     """What an agent sees in an environment that is given as an object, where that can be told."""
     if isinstance(env, TensorEnvironment):
         return None
     if is_environment(env):
         return observation_kind(env.observation_spec)
     space = getattr(env, "single_observation_space", getattr(env, "observation_space", None))
-    if space is None and callable(env):
-        made = env()
-        try:
-            return _kind(made)
-        finally:
+    if isinstance(space, gymnasium.Space):
+        return observation_kind(ObservationReader(space).spec)
+    if not callable(env):
+        return None
+    made = with_settings(env, config)()
+    try:
+        return _kind(made, config)
+    finally:
+        if hasattr(made, "close"):
             made.close()
-    return None if space is None else observation_kind(ObservationReader(space).spec)

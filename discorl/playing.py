@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from discorl.agents.masks import keep_legal
 from discorl.agents.module import as_heads, module_step
-from discorl.envs.base import Environment
+from discorl.envs.base import MAX_STEPS, Environment
 from discorl.envs.sources import AnyEnvironment, find_environment
 from discorl.errors import DiscorlError
 from discorl.life.acting import choose
-from discorl.life.playing import MAX_STEPS, AgentPolicy, Evaluation, Policy, evaluate_policy
+from discorl.life.playing import AgentPolicy, Evaluation, Policy, evaluate_policy
 from discorl.observations import Observation
 from discorl.rollout import TimeStep
 from discorl.settings import Count, Seed, check_value

@@ -11,6 +11,9 @@ from discorl.observations import ObservationSpec
 from discorl.rollout import TimeStep
 from discorl.settings import Natural, Positive, check_fields
 
+MAX_STEPS = 3_000
+"""After how many steps whoever plays gives an episode up, where no time limit is known."""
+
 
 @dataclass(frozen=True)
 class EnvironmentConfig:

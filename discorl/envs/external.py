@@ -20,7 +20,7 @@ from discorl.envs.base import Environment, EnvironmentConfig
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.envs.masks import with_masks
 from discorl.envs.spaces import CheckedEnv
-from discorl.envs.vector_envs import where_raised
+from discorl.envs.vector_envs import step_limit, where_raised
 from discorl.envs.worlds import hint_of_world
 from discorl.errors import DiscorlError, UnknownNameError
 from discorl.settings import guess_value, split_settings
@@ -56,7 +56,7 @@ def make_gymnasium(
         raise DiscorlError(f"environment '{spec}': expected at least 1 copy, got {num_envs}")
     if config.mask_actions:
         make = partial(_make_masked, make, config.discretize_actions)
-    vector_env = _made(spec, lambda: _vectorise(spec, make, num_envs, config.env_workers))
+    vector_env, limit = _made(spec, lambda: _vectorise(spec, make, num_envs, config.env_workers))
     try:
         return GymnasiumEnvironment(
             vector_env,
@@ -64,6 +64,7 @@ def make_gymnasium(
             device,
             timeout=config.env_timeout,
             discretize_actions=config.discretize_actions,
+            max_episode_steps=limit,
         )
     except DiscorlError:
         vector_env.close()
@@ -72,7 +73,8 @@ def make_gymnasium(
 
 def _vectorise(
     spec: str, make: Callable[[], Any], num_envs: int, workers: bool
-) -> VectorEnv[Any, Any, Any]:
+) -> tuple[VectorEnv[Any, Any, Any], int | None]:
+    """All copies, and the time limit of one, which cannot be asked once it is in a worker."""
     first = _make_one(spec, make)
     if isinstance(first, VectorEnv):
         if first.num_envs != num_envs:
@@ -81,14 +83,16 @@ def _vectorise(
                 f"environment '{spec}' has {first.num_envs} copies, expected {num_envs}; give "
                 f"--num-envs {first.num_envs}, or return a single environment"
             )
-        return first
+        return first, step_limit(first)
+    limit = step_limit(first)
     if workers:
         first.close()
-        return AsyncVectorEnv([partial(_make_in_worker, os.getpid(), spec, make)] * num_envs)
+        make_one = partial(_make_in_worker, os.getpid(), spec, make)
+        return AsyncVectorEnv([make_one] * num_envs), limit
     envs = [first, *(_make_one(spec, make) for _ in range(num_envs - 1))]
-    if len({id(env.env) for env in envs}) < num_envs:
+    if len({id(env.unwrapped) for env in envs}) < num_envs:
         raise DiscorlError(f"environment '{spec}': it must return a new environment at each call")
-    return SyncVectorEnv([partial(_given, env) for env in envs])
+    return SyncVectorEnv([partial(_given, env) for env in envs]), limit
 
 
 def _make_masked(make: Callable[[], Any], discretize_actions: int) -> Any:
@@ -185,10 +189,14 @@ def find_maker(spec: str, config: EnvironmentConfig | None = None) -> Callable[[
         looked for in the current directory too.
       config: its keyword arguments and wrappers.
     """
-    config = config or EnvironmentConfig()
+    return with_settings(_find(spec), config or EnvironmentConfig())
+
+
+def with_settings(make: Callable[..., Any], config: EnvironmentConfig) -> Callable[[], Any]:
+    """What makes the environment with the configured keyword arguments and wrappers."""
     texts = split_settings(config.env_kwargs, "--env-kwargs")
-    make = partial(_find(spec), **{name: guess_value(text) for name, text in texts.items()})
-    return with_wrappers(make, config)
+    kwargs = {name: guess_value(text) for name, text in texts.items()}
+    return with_wrappers(partial(make, **kwargs) if kwargs else make, config)
 
 
 def with_wrappers(make: Callable[[], Any], config: EnvironmentConfig) -> Callable[[], Any]:

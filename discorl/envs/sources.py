@@ -14,7 +14,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from discorl.envs.base import Environment, EnvironmentConfig
-from discorl.envs.external import make_gymnasium
+from discorl.envs.external import make_gymnasium, with_settings, with_wrappers
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.envs.masks import with_masks
 from discorl.envs.registry import GIVEN, is_external, make_environment, name_game
@@ -56,6 +56,8 @@ def find_environment(
             name_game(env.game), partial(TensorEnvironment, env.game, device=device), cheap=True
         )
     name = environment_name(env)
+    if not callable(env):
+        _refuse_settings(env, config)
     if isinstance(env, VectorEnv):
         env = with_masks(env) if config.mask_actions else env
         env = GymnasiumEnvironment(
@@ -68,14 +70,22 @@ def find_environment(
     if is_environment(env):
         return EnvironmentSource(name, partial(_copy_of, env, name), num_envs=env.num_envs)
     if isinstance(env, gymnasium.Env):
-        maker: Callable[[], Any] = partial(_copied, env, name)
+        maker: Callable[[], Any] = with_wrappers(partial(_copied, env, name), config)
     elif callable(env):
-        maker = env
+        maker = with_settings(env, config)
     else:
         raise DiscorlError(
             f"env: expected a name, an environment or a function that makes one, got {name}"
         )
     return EnvironmentSource(name, partial(_make_from, name, maker, device, config))
+
+
+def _refuse_settings(env: Any, config: EnvironmentConfig) -> None:
+    """Raise DiscorlError for settings that would be ignored."""
+    if config.env_kwargs:
+        raise DiscorlError("env_kwargs: the environment is made already; give what makes it")
+    if config.env_wrappers and not isinstance(env, gymnasium.Env):
+        raise DiscorlError("env_wrappers: they go around single environments; give a function")
 
 
 def environment_name(env: AnyEnvironment) -> str:

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import gymnasium
@@ -16,8 +17,9 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from discorl.envs.kinds import BYTES, Frames, Kinds, text_bytes
+from discorl.envs.outcomes import OUTCOME
 from discorl.errors import DiscorlError
-from discorl.observations import ArraySpec, Observation, ObservationSpec
+from discorl.observations import ACTION_MASK, ArraySpec, Observation, ObservationSpec
 
 MAX_ACTIONS = 1024
 """The largest number of combinations of an action with several parts."""
@@ -27,6 +29,10 @@ _Path = tuple[str | int, ...]
 _ALL = slice(None)
 _LONGEST = 256
 """Bytes that are read of a text."""
+_PICTURE_SIDE = 16
+"""Rows and columns from which a table of bytes is taken for a picture."""
+_COLOURS = 4
+"""Channels that a coloured image has at most."""
 _READABLE = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Text)
 """What observations are made of."""
 
@@ -34,7 +40,8 @@ _READABLE = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBina
 class ObservationReader:
     """Reads what a vector environment shows, B copies at once.
 
-    Box: floats and wide integers as float32, bytes and booleans as uint8. Discrete and
+    Box: floats and wide integers as float32, bytes and booleans as uint8, pictures with their
+    channels last. Discrete and
     MultiDiscrete: one-hot vectors in a row. MultiBinary: uint8. Text: its first bytes. Dict and
     Tuple: a dictionary of entries, with the names of nested ones joined by dots.
 
@@ -202,14 +209,28 @@ def _box_entry(name: str, path: _Path, space: spaces.Box, fresh: bool) -> Entry:
         spec = ArraySpec(shape, dtype, kinds=space.number)
     elif isinstance(space, Frames):
         spec = ArraySpec(shape, torch.uint8, 1 / 255, stack=shape[0])
-    elif space.dtype == np.uint8:
-        is_picture = bool((space.high == 255).all())
-        spec = ArraySpec(shape, torch.uint8, 1 / 255 if is_picture else 1.0)
-    elif space.dtype == np.bool_:
+    elif space.dtype == np.uint8 and bool((space.high == 255).all()):
+        return _picture_entry(name, path, space, fresh)
+    elif space.dtype == np.uint8 or space.dtype == np.bool_:
         spec = ArraySpec(shape, torch.uint8)
     else:
         spec = ArraySpec(shape)
     return Entry(name, path, space, spec, _converter(spec, fresh))
+
+
+def _picture_entry(name: str, path: _Path, space: spaces.Box, fresh: bool) -> Entry:
+    """Bytes from 0 to 255. Gymnasium's wrappers make grey images [rows, columns], and stacks of
+    coloured ones [S, rows, columns, C]: agents read them as [rows, columns, channels]."""
+    shape = space.shape or (1,)
+    if len(shape) == 2 and min(shape) >= _PICTURE_SIDE:
+        shape = (*shape, 1)
+    if len(shape) != 4 or shape[3] > _COLOURS or min(shape[1:3]) < _PICTURE_SIDE:
+        spec = ArraySpec(shape, torch.uint8, 1 / 255)
+        return Entry(name, path, space, spec, _converter(spec, fresh))
+    number, rows, columns, colours = shape
+    spec = ArraySpec((rows, columns, number * colours), torch.uint8, 1 / 255)
+    convert = _converter(spec, fresh=True)
+    return Entry(name, path, space, spec, lambda stack: convert(np.moveaxis(stack, 1, 3).copy()))
 
 
 def _converter(spec: ArraySpec, fresh: bool) -> Callable[[_Array], _Array]:
@@ -373,12 +394,21 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Begin an episode."""
         observation, info = super().reset(seed=seed, options=options)
         self._reader.check(observation)
-        return observation, info
+        return observation, _what_is_read(info)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Act."""
-        result = super().step(action)
-        self._reader.check(result[0])
+        observation, reward, terminated, truncated, info = super().step(action)
+        self._reader.check(observation)
         if _form(self.env.action_space) != self._actions:
             raise DiscorlError(f"its action space changed to {self.env.action_space}")
-        return result
+        return observation, reward, terminated, truncated, _what_is_read(info)
+
+
+def _what_is_read(info: dict[str, Any]) -> dict[str, Any]:
+    """What is read of an environment's infos. Vector environments stack all of them, and fail where
+    they differ from copy to copy or from step to step."""
+    kept = {ACTION_MASK: info[ACTION_MASK]} if ACTION_MASK in info else {}
+    if isinstance(told := info.get(OUTCOME), dict):
+        kept[OUTCOME] = {k: v for k, v in told.items() if isinstance(v, bool | Real | np.bool_)}
+    return kept

@@ -7,13 +7,15 @@ import traceback
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import TimeLimit
 
 import discorl.envs
+from discorl.envs.base import MAX_STEPS
 from discorl.errors import DiscorlError
 
 NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
@@ -21,7 +23,7 @@ NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
 _PATIENCE = 2.0
 """Seconds a worker has to end when asked to, before it is killed."""
 _LIMITS = ("max_episode_steps", "_max_episode_steps", "max_steps")
-"""How environments that keep their own time limit call it."""
+"""What environments that keep their own time limit may call it."""
 
 
 def where_raised(error: BaseException) -> str:
@@ -51,13 +53,34 @@ def action_meanings(vector_env: VectorEnv[Any, Any, Any]) -> tuple[str, ...] | N
     return None
 
 
-def step_limit(vector_env: VectorEnv[Any, Any, Any]) -> int | None:
-    """After how many steps episodes are cut off, if that is known."""
-    single = getattr(vector_env.unwrapped, "envs", None)
-    specs = [vector_env.spec, single[0].spec if single else None]
-    limits = [s.max_episode_steps for s in specs if s]
-    limits += [getattr(first_of(vector_env), name, None) for name in _LIMITS]
-    return next((int(n) for n in limits if isinstance(n, int | float) and 1 <= n < np.inf), None)
+def step_limit(env: VectorEnv[Any, Any, Any] | gymnasium.Env[Any, Any]) -> int | None:
+    """Steps by which episodes are over, if that is known: of one copy, or of the first of many."""
+    copies = getattr(env.unwrapped, "envs", None) if isinstance(env, VectorEnv) else [env]
+    declared = [env.spec, copies[0].spec if copies else None]
+    limits = [spec.max_episode_steps for spec in declared if spec]
+    limits += [_time_limit(copies[0])] if copies else []
+    known = next((int(n) for n in limits if _is_limit(n)), None)
+    return known or _guessed_limit(copies[0].unwrapped if copies else env)
+
+
+def _is_limit(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and 1 <= value < np.inf
+
+
+def _time_limit(env: gymnasium.Env[Any, Any]) -> int | None:
+    """That of Gymnasium's own wrapper, if it is around the environment."""
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, TimeLimit):
+            return int(env._max_episode_steps)
+        env = env.env
+    return None
+
+
+def _guessed_limit(env: Any) -> int | None:
+    """From what environments often call it. The name may mean something else, or the step after
+    which an episode ends: so twice as many are allowed, and never few."""
+    guesses = [getattr(env, name, None) for name in _LIMITS]
+    return next((max(2 * int(n), MAX_STEPS) for n in guesses if _is_limit(n)), None)
 
 
 def autoreset_mode(vector_env: VectorEnv[Any, Any, Any]) -> str:

@@ -10,14 +10,11 @@ import torch
 from torch import Tensor
 
 from discorl.agents.base import Agent, initial_memory
-from discorl.envs.base import Environment
+from discorl.envs.base import MAX_STEPS, Environment
 from discorl.envs.outcomes import Telling
 from discorl.layers import Params
 from discorl.life.acting import choose, policy_step
 from discorl.rollout import TimeStep
-
-MAX_STEPS = 3_000
-"""Of an episode in an environment that names no limit."""
 
 Watch = Callable[[int, int], bool]
 """Called after each step with the number of finished episodes and the total; True ends it all."""

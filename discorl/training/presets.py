@@ -296,9 +296,14 @@ def environment_kind(env: str, settings: Settings) -> Kind | None:
         return "board"
     if env.startswith(GIVEN):
         return "vector"
+    return _probe(env, environment_config(settings))
+
+
+def environment_config(settings: Settings) -> EnvironmentConfig:
+    """What settings of a run say of how its environment is run."""
     known = flat_settings(EnvironmentConfig())
     own = {name: value for name, value in settings.items() if name in known}
-    return _probe(env, change(EnvironmentConfig(), own))
+    return change(EnvironmentConfig(), own)
 
 
 @cache

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from discorl.agents.base import Agent, initial_memory
-from discorl.envs.base import Environment, EnvironmentConfig
+from discorl.envs.base import MAX_STEPS, Environment, EnvironmentConfig
 from discorl.envs.sources import EnvironmentSource
 from discorl.envs.tensor import TensorEnvironment
 from discorl.envs.wrappers import RunningMoments
 from discorl.layers import Params
 from discorl.life.acting import choose, policy_step
-from discorl.life.playing import MAX_STEPS
 from discorl.observations import Observation
 from discorl.rollout import Memory, TimeStep, Window
 from discorl.tree import tree_map
