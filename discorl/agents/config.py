@@ -14,7 +14,7 @@ MemoryName = Literal["none", "lstm", "gru", "transformer"]
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """Sizes and initialisation; the defaults are the published network's."""
+    """Sizes and initialisation."""
 
     torso: Annotated[Sizes, Search(choices=((64, 64), (128, 128), (256, 256), (512, 512)))] = (
         512,

@@ -60,7 +60,7 @@ def print_result(
         return
     console.print(f"\n{words}", highlight=False)
     console.print(
-        f"The {rule} is {result['folder']}/rule.safetensors; train with it by\n"
+        f"The newest {rule} is {result['folder']}/rule.safetensors. Train with the best by\n"
         f"  discorl train catch --rule {result['folder']}/best_rule.safetensors",
         soft_wrap=True,
     )

@@ -29,7 +29,7 @@ from discorl.settings import (
 
 @dataclass(frozen=True)
 class ReplayConfig:
-    """What an update learns from; the defaults are the published ones."""
+    """What an update learns from."""
 
     batch_size: Annotated[Count | None, Search(choices=(16, 32, 64, 128))] = 64
     """Trajectories in an update; None takes the newest of every copy, plus replayed ones by
@@ -59,7 +59,7 @@ class ReplayConfig:
 
 @dataclass(frozen=True)
 class ExperienceConfig(FlatView):
-    """What an agent lives through and learns from; the defaults are the published ones."""
+    """What an agent lives through and learns from."""
 
     num_envs: Annotated[Count, Search(choices=(4, 8, 16, 32, 64))] = 2
     """Copies of the environment that act at once."""
@@ -161,7 +161,7 @@ class RewardConfig:
 
 @dataclass(frozen=True)
 class LearningConfig:
-    """How far an update goes; the defaults are the published ones."""
+    """How far an update goes."""
 
     learning_rate: Annotated[Positive, Search(1e-4, 0.03, log=True)] = 0.01
     """The largest possible step of a parameter in one update."""

@@ -21,6 +21,7 @@ from discorl.runs.metrics import read_metrics
 from discorl.settings import flat_settings
 
 EPISODE_RETURN = "charts/episode_return"
+EPISODES = "charts/episodes"
 Axis = Literal["steps", "env_steps", "seconds"]
 AXES: dict[Axis, tuple[str, str]] = {
     "steps": ("step", "training steps"),

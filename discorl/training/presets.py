@@ -344,7 +344,8 @@ def make_config(
     """A run's configuration: the preset for rule and environment, overridden by the settings.
 
     Args:
-      rule: `auto` is `default_rule`. A name without settings of its own gets those of the preset.
+      rule: `auto` is `default_rule`, or Disco103 with the paper's preset. A name without settings
+        of its own gets those of the preset.
       kind: of the environment, if it is known; otherwise an external one is made once to see.
     """
     if preset not in get_args(PresetName):
@@ -352,7 +353,7 @@ def make_config(
     if not is_external(env):
         make_game(env)  # A typo is reported before anything else.
     if rule == AUTO:
-        rule = default_rule(env)
+        rule = "disco103" if preset == "paper" else default_rule(env)
     text = rule if isinstance(rule, str) else name_rule(rule)
     name, family = _names(rule)
     if preset == "paper":

@@ -12,7 +12,7 @@ from discorl.errors import DiscorlError
 from discorl.life.episodes import EpisodeLog
 from discorl.life.playing import Evaluation
 from discorl.rules.base import Metrics
-from discorl.runs.plots import EPISODE_RETURN
+from discorl.runs.plots import EPISODE_RETURN, EPISODES
 from discorl.runtime import emulates_bfloat16
 from discorl.training.config import unused_settings
 from discorl.training.trainer import Trainer
@@ -46,7 +46,7 @@ def episode_record(trainer: Trainer) -> dict[str, float]:
     episodes = EpisodeLog.of_all(trainer.life.episodes, trainer.group)
     record: dict[str, float] = {
         "charts/env_steps": trainer.env_steps,
-        "charts/episodes": episodes.count,
+        EPISODES: episodes.count,
     }
     if episodes.recent:
         record[EPISODE_RETURN] = episodes.mean_return()

@@ -20,14 +20,14 @@ import torch
 from discorl.envs.outcomes import Telling, mean_outcomes
 from discorl.errors import DiscorlError
 from discorl.files import write_json
-from discorl.life.episodes import EpisodeLog
+from discorl.life.episodes import RECENT_EPISODES, EpisodeLog
 from discorl.life.life import PHASES
 from discorl.life.playing import Evaluation, EvaluationStopped
 from discorl.rules.base import Metrics
 from discorl.runs.checkpoint import save_checkpoint
 from discorl.runs.folder import CHECKPOINTS, CURVE_FILE, EVALUATION_FILE, RESULT_FILE, VIDEOS
 from discorl.runs.metrics import MetricsWriter, read_metrics
-from discorl.runs.plots import EPISODE_RETURN, plot_curves, read_curve
+from discorl.runs.plots import EPISODE_RETURN, EPISODES, plot_curves, read_curve
 from discorl.runs.session import (
     Callback,
     Interrupted,
@@ -166,7 +166,8 @@ class TrainingRun:
         )
         self.observer.progress(progress)
         goal = self.config.stop_at_return
-        reached = goal is not None and record.get(EPISODE_RETURN, -math.inf) >= goal
+        enough_episodes = record.get(EPISODES, 0) >= RECENT_EPISODES
+        reached = goal is not None and enough_episodes and record[EPISODE_RETURN] >= goal
         return seen_enough(self.callbacks, progress) or reached
 
     def _evaluate(self) -> dict[str, Evaluation]:

@@ -166,6 +166,12 @@ def test_the_papers_settings(env, expected):
     assert config.env_steps == pytest.approx(steps, rel=1e-3)
 
 
+def test_the_papers_rule_is_its_own_unless_another_is_named():
+    assert make_config("sokoban", preset="paper").rule == "disco103"
+    assert make_config("sokoban", "sprout", "paper").rule == "sprout"
+    assert make_config("sokoban").rule == "sprout"
+
+
 def test_the_papers_settings_can_be_overridden_and_refused():
     assert make_config("ALE/Pong-v5", "disco103", "paper", num_envs=8).num_envs == 8
     with pytest.raises(DiscorlError, match=r"tells no settings for 'CartPole-v1'"):

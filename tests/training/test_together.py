@@ -104,6 +104,16 @@ def test_a_seed_that_has_seen_enough_ends_and_the_others_go_on(tmp_path):
     assert min(ended) < 8
 
 
+def test_a_lucky_episode_is_not_enough(tmp_path):
+    # Every arm gives at least that, from the first episode on
+    config = small("bandit:arms=2", stop_at_return=-100.0, log_every=1, steps=8)
+    result = start_run(config, tmp_path / "a")
+    # But the return is that of a hundred episodes
+    records = read_metrics(tmp_path / "a")
+    assert result["steps"] < 8
+    assert records[-2]["charts/episodes"] < 100 <= records[-1]["charts/episodes"]
+
+
 @pytest.mark.parametrize("name", ["compile", "overlap"])
 def test_what_cannot_be_stacked_is_said(tmp_path, name):
     with pytest.raises(DiscorlError, match=f"--stacked: not with --{name}"):
