@@ -283,6 +283,12 @@ rollouts, by `discorl compare`. A number is the mean return of the last 100 trai
 averaged over seeds, with its 95% t-interval. Each run had one thread. The commands under each task
 run it again: of a rule its first seed, of a peer all of them.
 """
+    if zoo.name == "zoo":
+        text += """
+Our presets were chosen on LunarLander-v3, FrozenLake-v1, Acrobot-v1, MinAtar's Breakout and
+MiniGrid-Empty-8x8, with seed 100, which is not among those reported here. The other tasks had no
+part in the choice.
+"""
     if any(name.startswith("zoo/") for name in zoo.entrants):
         text += """
 `zoo/ppo` and `zoo/dqn` are stable-baselines3's, with the settings that rl-baselines3-zoo tuned for
@@ -310,28 +316,22 @@ def _summary(zoo: Zoo) -> str:
         f"The words say how {_code(main)} does against that entrant: *level* if the 95% interval",
         "of the difference between the means (Welch's) includes 0, else *better* or *worse*. With",
         "few seeds these intervals are wide, so *level* may mean that more seeds are needed.",
-        _missing_note(zoo),
+        "n: seeds.",
     ]
     peers = [name for name in others if name.startswith("zoo/")]
-    if len(peers) > 1:
+    if len(peers) > 1 and (count := _level_count(zoo, peers)):
         words = " and ".join(map(_code, peers))
-        lines += [f"\nAt least level with {words} together: {_level_count(zoo, peers)} tasks."]
+        lines += [f"\nAt least level with {words} together: {count} tasks."]
     lines += [
-        "\nIQM: the interquartile mean of the scores of all runs, where 0 is random play and 1 the",
-        "best entrant's mean on that task. Its interval is a bootstrap over seeds, drawn anew",
-        "within each task: it says nothing about other tasks.",
+        f"\nIQM: the interquartile mean of the scores of all runs on {_code(main)}'s tasks,",
+        "where 0 is random play and 1 the best entrant's mean on that task. Its interval is a",
+        "bootstrap over seeds, drawn anew within each task: it says nothing about other tasks.",
     ]
     beaten = [env for env, task in zoo.tasks.items() if task.scores(main) is None]
     if beaten:
         words = ", ".join(map(_code, beaten))
         lines += [f"\nNot in the IQM, because no entrant does better than random play: {words}."]
     return "\n".join(line for line in lines if line) + "\n"
-
-
-def _missing_note(zoo: Zoo) -> str:
-    counts = {len(task.seeds) for task in zoo.tasks.values()}
-    seeds = " or ".join(map(str, sorted(counts)))
-    return f"n = {seeds} seeds, unless a number says otherwise."
 
 
 def _level_count(zoo: Zoo, others: Sequence[str]) -> str:
@@ -342,17 +342,18 @@ def _level_count(zoo: Zoo, others: Sequence[str]) -> str:
     ]
     judged = [found for found in verdicts if all(found)]
     level = sum("worse" not in found for found in judged)
-    return f"{level} of {len(judged)}"
+    return f"{level} of {len(judged)}" if judged else ""
 
 
 def _iqm(zoo: Zoo, name: str) -> str:
+    """Over the main entrant's tasks; means over fewer of them would not compare."""
     scored = [task for task in zoo.tasks.values() if task.scores(zoo.main) is not None]
+    scored = [task for task in scored if len(task.returns(zoo.main))]
     scores = [task.scores(name) for task in scored if len(task.returns(name))]
-    if not scores:
-        return NOT_RUN
+    if len(scores) < len(scored):
+        return f"has {len(scores)} of {len(scored)} tasks"
     estimate = interquartile_estimate([part for part in scores if part is not None])
-    text = f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
-    return text if len(scores) == len(scored) else f"{text}, {len(scores)} of {len(scored)} tasks"
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
 def _section(zoo: Zoo, env: str, task: Task) -> str:
@@ -447,7 +448,7 @@ def _short(task: Task, name: str, digits: int) -> str:
     estimate = mean_estimate(returns)
     text = f"{returns.mean():.{digits}f}"
     text += f" ± {estimate.high - estimate.value:.{digits}f}" if estimate else ""
-    return text if len(returns) == len(task.seeds) else f"{text} (n = {len(returns)})"
+    return f"{text} (n = {len(returns)})"
 
 
 def _interval(estimate: Estimate | None, digits: int) -> str:
