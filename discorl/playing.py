@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from discorl.agents.masks import keep_legal
 from discorl.agents.module import as_heads, module_step
 from discorl.envs.base import MAX_STEPS, Environment
-from discorl.envs.sources import AnyEnvironment, find_environment
+from discorl.envs.sources import AnyEnvironment, EnvironmentSource, find_environment
 from discorl.errors import DiscorlError
 from discorl.life.acting import choose
 from discorl.life.playing import AgentPolicy, Evaluation, Policy, evaluate_policy
@@ -74,7 +74,7 @@ def evaluate(
     episodes, seed = check_value("episodes", Count, episodes), check_value("seed", Seed, seed)
     max_steps = check_value("max_steps", Count | None, max_steps)
     num_envs = check_value("num_envs", Count | None, num_envs)
-    source = find_environment(env, _device_of(policy))
+    source = _source_for(policy, env)
     copies = num_envs or source.num_envs or (episodes if source.cheap else min(_COPIES, episodes))
     with closing(_seen_by(policy, source.make(copies))) as environment:
         return evaluate_policy(
@@ -94,7 +94,7 @@ def play(
     """Play episodes one after another, step by step; arguments as for `evaluate`."""
     episodes, seed = check_value("episodes", Count, episodes), check_value("seed", Seed, seed)
     max_steps = check_value("max_steps", Count | None, max_steps)
-    source = find_environment(env, _device_of(policy))
+    source = _source_for(policy, env)
     with closing(_seen_by(policy, source.make(1))) as environment:
         player = _as_policy(policy, environment, deterministic)
         max_steps = max_steps or getattr(environment, "max_episode_steps", None) or MAX_STEPS
@@ -117,6 +117,12 @@ def _play(policy: Policy, env: Environment, seed: int, max_steps: int) -> Played
         ended = bool(step.ended)
     cut = step.truncated is not None and bool(step.truncated)
     return PlayedEpisode(observations, actions, rewards, truncated=cut or not ended)
+
+
+def _source_for(policy: AnyPolicy, env: AnyEnvironment) -> EnvironmentSource:
+    """The environment, run as a trained agent knows it."""
+    config = policy.config_for(env) if isinstance(policy, TrainedAgent) else None
+    return find_environment(env, _device_of(policy), config)
 
 
 def _seen_by(policy: AnyPolicy, env: Environment) -> Environment:

@@ -392,6 +392,14 @@ def test_observations_are_normalised_as_in_training(tmp_path):
     assert run.evaluate(3).episodes == 3
 
 
+def test_an_agent_plays_with_actions_cut_as_its_own_were(tmp_path):
+    settings = {"num_envs": 2, "torso": (8,), "discretize_actions": 3}
+    agent = discorl.train("Pendulum-v1", "actor_critic", tmp_path, steps=2, **settings).agent
+    assert discorl.evaluate(agent, "Pendulum-v1", 2, max_steps=5).episodes == 2
+    for env in (lambda: gymnasium.make("Pendulum-v1"), gymnasium.make_vec("Pendulum-v1", 1)):
+        assert set(discorl.play(agent, env, max_steps=5)[0].actions) <= {0, 1, 2}
+
+
 def test_evaluating_a_run_and_its_agent_is_the_same(run):
     assert discorl.load_run(run.folder).evaluate(deterministic=True).mean_return == pytest.approx(
         run["eval_return_greedy"]

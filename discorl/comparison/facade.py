@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
-from torch import Tensor
+from torch import Tensor, nn
 
 from discorl.agents.bodies import choose_body
 from discorl.envs.base import Environment
@@ -27,6 +27,9 @@ class SingleEnv(gymnasium.Env[Any, Any]):
     show the next one's first instead: our environments that restart in the same step keep no
     other, and a learner multiplies its value by zero.
 
+    Entries of a dictionary keep their names unless learners cannot take them: see
+    `observation_spec`.
+
     Args:
       env: must have one copy; `close` closes it.
       episodes: finished episodes are added here.
@@ -35,7 +38,10 @@ class SingleEnv(gymnasium.Env[Any, Any]):
     def __init__(self, env: Environment, episodes: list[Episode]) -> None:
         if env.num_envs != 1:
             raise ValueError(f"env: expected 1 copy, got {env.num_envs}")
-        self.observation_space = _space(env.observation_spec)
+        self._names = _safe_names(env.observation_spec)
+        self.observation_spec = _renamed(env.observation_spec, self._names)
+        """What it shows, by the names that it gives to entries."""
+        self.observation_space = _space(self.observation_spec)
         self.action_space = spaces.Discrete(env.num_actions)
         self.played = env
         self._episodes = episodes
@@ -53,7 +59,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         elif self._last.reset is not None:  # The next step does nothing but begin the episode.
             self._last = self.played.step(torch.zeros(1, dtype=torch.int64))
         self._return, self._length = 0.0, 0
-        return _array(self._last.observation), {}
+        return self._array(self._last.observation), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Act; after the end of an episode, `reset` must follow."""
@@ -65,7 +71,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
             self._episodes.append(Episode(self._return, self._length))
         outcome = step.observation if step.last is None else step.last
         cut = step.truncated is not None and bool(step.truncated)
-        return _array(outcome), reward, bool(step.terminated), cut, {}
+        return self._array(outcome), reward, bool(step.terminated), cut, {}
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
         """[A]: which actions are legal; all of them, unless the environment tells."""
@@ -81,11 +87,32 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         """Free what the environment holds."""
         self.played.close()
 
+    def _array(self, observation: Observation) -> Any:
+        if isinstance(observation, Tensor):
+            return _leaf_array(observation)
+        return {self._names[name]: _leaf_array(leaf) for name, leaf in observation.items()}
 
-def _array(observation: Observation) -> Any:
-    if isinstance(observation, Tensor):
-        return _leaf_array(observation)
-    return {name: _leaf_array(leaf) for name, leaf in observation.items()}
+
+def _safe_names(spec: ObservationSpec) -> dict[str, str]:
+    """Entry -> its name as a module of PyTorch's, which learners read it by: that has no dots, as
+    nested entries have, and is not what a dictionary of modules calls something of its own."""
+    modules, names = nn.ModuleDict(), {}
+    taken = set(spec_entries(spec))
+    for name in spec_entries(spec):
+        safe = name
+        if "." in name or hasattr(modules, name):
+            safe = f"entry_{name.replace('.', '_')}"
+            while safe in taken:
+                safe += "_"
+        taken.add(safe)
+        names[name] = safe
+    return names
+
+
+def _renamed(spec: ObservationSpec, names: dict[str, str]) -> ObservationSpec:
+    if isinstance(spec, ArraySpec):
+        return spec
+    return {names[name]: entry for name, entry in spec.items()}
 
 
 def _leaf_array(leaf: Tensor) -> Any:

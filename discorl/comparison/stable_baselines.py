@@ -183,11 +183,11 @@ def _make(config: PeerConfig, episodes: list[Episode], name: str | None) -> Any:
         make_environment(config.env, 1, config=config.environment)  # Seeds come with the reset.
         for _ in range(copies)
     ]
-    spec = envs[0].observation_spec
+    singles = [SingleEnv(env, episodes) for env in envs]
+    spec = singles[0].observation_spec
     policy, policy_settings = _network(spec)
     if net_arch is not None:
         policy_settings["net_arch"] = _sizes(where, net_arch)
-    singles = [SingleEnv(env, episodes) for env in envs]
     vector_env = package.common.vec_env.DummyVecEnv([partial(_given, env) for env in singles])
     if normalised:  # Only what the algorithm sees: episodes are counted inside.
         discount = {"gamma": settings["gamma"]} if "gamma" in settings else {}

@@ -98,13 +98,18 @@ def _every_combination(legal: _Array, parts: list[int]) -> _Array:
 def with_masks(env: Any, discretize_actions: int = 0) -> Any:
     """An environment with its legal actions in the observation, if they are not there already."""
     if isinstance(env, gymnasium.vector.VectorEnv):
+        if _shows_masks(env.single_observation_space):
+            return env
         raise DiscorlError(
             "--mask-actions: a vector environment must show its masks itself, as the entry "
             "'action_mask' of a dictionary observation"
         )
     if not isinstance(env, gymnasium.Env):
         return env  # Reported by whoever makes copies of it.
-    space = env.observation_space
-    if isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces:
+    if _shows_masks(env.observation_space):
         return env
     return LegalActions(env, discretize_actions)
+
+
+def _shows_masks(space: gymnasium.Space[Any]) -> bool:
+    return isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces

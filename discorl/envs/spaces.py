@@ -243,13 +243,14 @@ def _converter(spec: ArraySpec, fresh: bool) -> Callable[[_Array], _Array]:
         outside = (array < 0) | (array >= spec.kinds)
         if outside.any():
             raise ValueError(f"{array[outside][0]} is not in 0..{spec.kinds - 1}")
-        return as_array(array, dtype=np.int16).reshape(len(array), *spec.shape)
+        dtype = np.uint8 if spec.dtype == torch.uint8 else np.int16
+        return as_array(array, dtype=dtype).reshape(len(array), *spec.shape)
 
     def convert_floats(array: _Array) -> _Array:
         with np.errstate(over="ignore"):  # Numbers too large become infinite, and are reported.
             return as_array(array, dtype=np.float32).reshape(len(array), *spec.shape)
 
-    if spec.dtype == torch.int16:
+    if spec.kinds:
         return convert_kinds
     return convert_bytes if spec.dtype == torch.uint8 else convert_floats
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from discorl.envs.registry import is_external, make_game
 from discorl.errors import DiscorlError
 from discorl.exporting.graph import PolicyGraph, Port
+from discorl.exporting.names import name_ports
 from discorl.exporting.samples import nested, random_arrays
 from discorl.files import write_atomically, write_json
 from discorl.training.agent import TrainedAgent
@@ -173,18 +174,21 @@ def _load_pt2(data: bytes) -> Run:
 
 def _to_onnx(program: Any, graph: PolicyGraph) -> Any:
     """The program as an ONNX model."""
+    inputs = {f"input.{i}": port.name for i, port in enumerate(graph.inputs)}
+    outputs = {f"output.{i}": port.name for i, port in enumerate(graph.outputs)}
     with _quiet():
         made = torch.onnx.export(
             program,
             dynamo=True,
             external_data=False,
             verbose=False,
-            input_names=[port.name for port in graph.inputs],
-            output_names=[port.name for port in graph.outputs],
+            input_names=list(inputs),
+            output_names=list(outputs),
         )
     assert made is not None
     model = made.model_proto
     _name_batch(model.graph)
+    name_ports(model.graph, inputs | outputs)
     return model
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,12 +69,13 @@ class PolicyGraph(nn.Module):
         kept = [Port(k, "memory", tuple(m.shape[1:]), _name(m.dtype)) for k, m in memory.items()]
         starts = [Port(EPISODE_START, EPISODE_START, (), "bool")] if kept else []
         seen = [_observation_port(entry) for entry in self.entries]
-        self.inputs = _distinct([*seen, *starts, *kept])
+        self.inputs = [*seen, *_distinct([*starts, *kept], seen, "memory_")]
         fed_back = [
             Port(_NEXT + port.name, port.kind, port.shape, port.dtype)
             for port in self.inputs[len(seen) + len(starts) :]
         ]
-        self.outputs = [Port(LOGITS, LOGITS, (agent.num_actions,), "float32"), *fed_back]
+        logits = Port(LOGITS, LOGITS, (agent.num_actions,), "float32")
+        self.outputs = _distinct([logits, *fed_back], self.inputs, "output_")
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """See the class; inputs and outputs are in the order of `inputs` and `outputs`."""
@@ -107,15 +108,17 @@ def _observation_port(entry: Entry) -> Port:
     return Port(entry.name, "observation", tuple(entry.space.shape or ()), dtype)
 
 
-def _distinct(ports: list[Port]) -> list[Port]:
-    """The same ports, with memory renamed that is called as an observation is."""
-    seen = {port.name for port in ports if port.kind == "observation"}
-    return [
-        Port(f"memory_{port.name}", port.kind, port.shape, port.dtype)
-        if port.kind != "observation" and port.name in seen
-        else port
-        for port in ports
-    ]
+def _distinct(ports: list[Port], others: list[Port], prefix: str) -> list[Port]:
+    """The same ports, with a prefix to names that others have: entries of an observation may have
+    any, and keep them."""
+    taken, named = {port.name for port in others}, []
+    for port in ports:
+        name = port.name
+        while name in taken:
+            name = prefix + name
+        taken.add(name)
+        named.append(replace(port, name=name))
+    return named
 
 
 def _read(entry: Entry, tensor: Tensor) -> Tensor:
@@ -125,6 +128,8 @@ def _read(entry: Entry, tensor: Tensor) -> Tensor:
         shift, places = one_hot_places(space)
         ones = tensor.reshape(batch, -1).long() + torch.from_numpy(shift)
         return (ones.unsqueeze(-1) == torch.arange(places)).to(torch.float32).sum(dim=1)
+    if len(space.shape or ()) > len(entry.spec.shape):  # A stack of coloured images.
+        tensor = tensor.movedim(1, 3)
     return tensor.reshape(batch, *entry.spec.shape).to(entry.spec.dtype)
 
 

@@ -253,6 +253,8 @@ class Life:
         if fresh_step is not None:
             self.time_step, self.memory = fresh_step, self._no_memory()
             self.episodes.begin()
+            if self._scaler is not None:
+                self._scaler.begin()
             return
         has_last = any(name.startswith("last") for name in groups["time_step"])
         last = self.time_step.observation if has_last else None

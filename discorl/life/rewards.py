@@ -58,6 +58,10 @@ class RewardScaler:
         """Know the deviation that another process's `state_dict` tells; no returns are running."""
         self._moments.load_state_dict({k: v for k, v in state.items() if k != "returns"})
 
+    def begin(self) -> None:
+        """All copies begin new episodes, which have earned nothing yet."""
+        self._returns = torch.zeros_like(self._returns)
+
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Resume from what `state_dict` returned."""
         state = dict(state)

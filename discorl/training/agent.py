@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from discorl.errors import DiscorlError
 from discorl.files import write_atomically
 from discorl.life.acting import choose, policy_step
 from discorl.life.life import Life
-from discorl.observations import ObservationSpec, batch_size, spec_entries
+from discorl.observations import ACTION_MASK, ObservationSpec, batch_size, spec_entries
 from discorl.rollout import Memory, TimeStep
 from discorl.runs.display import counting_in_python
 from discorl.runs.folder import CONFIG_FILE
@@ -183,14 +184,27 @@ class TrainedAgent:
         """
         seed = check_value("seed", Seed, seed)
         max_steps = check_value("max_steps", Count | None, max_steps)
-        config = config or EnvironmentConfig(discretize_actions=self.blueprint.discretize_actions)
         env = self.info.get("env") if env is None else env
         if env is None:
             raise DiscorlError("env: the agent does not know where it was trained; name it")
+        config = config or self.config_for(env)
         if not isinstance(env, EnvironmentSource):
             env = find_environment(env, self.device, config)
         player = Player(self.agent, self.params, self.moments, deterministic)
         return Show(player, env, config, self.check_fits, seed, max_steps)
+
+    def config_for(self, env: AnyEnvironment | EnvironmentSource) -> EnvironmentConfig:
+        """How an environment is run to be the one that the agent knows: with continuous actions
+        cut as its own were, and with legal actions in the observation if it reads them there.
+
+        A vector environment can only show those itself.
+        """
+        mask = spec_entries(self._reader.spec).get(ACTION_MASK)
+        masked = mask is not None and mask.shape == (self.num_actions,)
+        return EnvironmentConfig(
+            discretize_actions=self.blueprint.discretize_actions,
+            mask_actions=masked and not isinstance(env, VectorEnv),
+        )
 
     def check_fits(self, env: Environment) -> None:
         """Raise DiscorlError unless the environment shows what the agent reads, and lets it act."""

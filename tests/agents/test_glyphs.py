@@ -10,6 +10,7 @@ import discorl
 from discorl.agents.bodies import make_body
 from discorl.agents.config import NetworkConfig
 from discorl.agents.glyphs import BagTorso, MapTorso
+from discorl.envs.checker import check_environment
 from discorl.envs.kinds import Frames, Kinds, StackedImages, TextAsBytes
 from discorl.envs.space_files import space_from_json, space_to_json
 from discorl.envs.spaces import ObservationReader
@@ -79,8 +80,32 @@ def test_spaces_survive_files():
     )
     again = space_from_json(space_to_json(space))
     assert ObservationReader(again).spec == ObservationReader(space).spec
-    with pytest.raises(DiscorlError, match=r"300 is not in 0\.\.299"):
-        ObservationReader(Kinds(300, (1,))).read(np.array([[300]], dtype=np.int16))
+
+
+@pytest.mark.parametrize(("number", "dtype"), [(5, np.uint8), (256, np.uint16), (300, np.int16)])
+def test_kinds_that_there_are_not_are_refused(number, dtype):
+    reader = ObservationReader(Kinds(number, (2,)))
+    assert reader.read(np.array([[0, number - 1]], dtype)).tolist() == [[0, number - 1]]
+    with pytest.raises(DiscorlError, match=rf"{number} is not in 0\.\.{number - 1}"):
+        reader.read(np.array([[0, number]], dtype))
+
+
+class Outside(gymnasium.Env):
+    """It shows a kind that there is not."""
+
+    observation_space = Kinds(5, (4,))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.array([1, 2, 9, 0], np.uint8), {}
+
+
+def test_an_environment_that_shows_other_kinds_is_refused(tmp_path):
+    problem = check_environment(Outside)[-1]
+    assert problem.level == "problem"
+    assert "observation: 9 is not in 0..4 at step 0" in problem.text
+    with pytest.raises(DiscorlError, match=r"9 is not in 0\.\.4"):
+        discorl.train(Outside, "actor_critic", tmp_path / "run", steps=1)
 
 
 class Dungeon(gymnasium.Env):

@@ -6,10 +6,12 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from torch import nn
 
 from discorl.comparison.facade import SingleEnv
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.envs.registry import make_environment
+from discorl.envs.sources import find_environment
 from discorl.life.episodes import Episode
 
 SEED = 5
@@ -155,3 +157,46 @@ def test_a_reset_in_the_middle_begins_anew_and_counts_nothing():
 def test_it_takes_one_copy():
     with pytest.raises(ValueError, match="expected 1 copy, got 2"):
         facade(make_environment("catch", 2))
+
+
+class Keyed(gymnasium.Env):
+    """Names that no module may have, and names that others could become."""
+
+    observation_space = spaces.Dict(
+        {
+            name: spaces.Box(0, 9, (1,))
+            for name in ("a b", "keys", "x.y", "entry_x_y", "entry_x_y_", "x")
+        }
+        | {"x_": spaces.Dict({"y": spaces.Box(0, 9, (1,))})}
+    )
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return self.show(), {}
+
+    def step(self, action):
+        return self.show(), 1.0, True, False, {}
+
+    def show(self):
+        parts = enumerate(self.observation_space.spaces)
+        shown = {name: np.full(1, number, np.float32) for number, name in parts}
+        return shown | {"x_": {"y": shown["x_"]}}
+
+
+def test_entries_that_no_module_can_be_called_after_get_another_name():
+    env, _ = facade(find_environment(Keyed).make(1))
+    shown = {name: float(value[0]) for name, value in env.reset(seed=0)[0].items()}
+    truth = Keyed().show()
+    renamed = {
+        "a b": truth["a b"],
+        "entry_keys": truth["keys"],
+        "entry_x_y__": truth["x.y"],
+        "entry_x_y": truth["entry_x_y"],
+        "entry_x_y_": truth["entry_x_y_"],
+        "x": truth["x"],
+        "entry_x__y": truth["x_"]["y"],
+    }
+    assert shown == {name: float(value[0]) for name, value in renamed.items()}
+    assert set(env.observation_space.spaces) == set(env.observation_spec) == set(renamed)
+    assert env.observation_space.contains(env.step(0)[0])
+    nn.ModuleDict({name: nn.Identity() for name in env.observation_spec})

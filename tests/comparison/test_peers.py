@@ -233,6 +233,14 @@ def test_names_texts_and_stacks_are_read_like_our_agents_do(name):
     model.get_env().close()
 
 
+@pytest.mark.parametrize("name", ["DottedKeys", "DottedKinds"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_entries_have_names_that_learners_can_take(name, normalize):
+    settings = {"n_steps": 16, "batch_size": 16, "normalize": normalize}
+    result = run_peer(Cell("sb3/ppo", peer("ppo", f"named_envs:{name}", **settings), ""))
+    assert result.episodes > 0
+
+
 def test_names_are_not_normalised():
     config = peer("ppo", "named_envs:Labels", normalize=True, n_steps=16, batch_size=16)
     env = _make(config, [], "sb3/ppo").get_env()

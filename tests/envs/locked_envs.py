@@ -115,3 +115,8 @@ class OddMask(Locks):
 def same_step():
     mode = AutoresetMode.SAME_STEP
     return SyncVectorEnv([InDictionary] * 2, autoreset_mode=mode)
+
+
+def vector_of_secrets():
+    """It tells legal actions only beside its observations."""
+    return SyncVectorEnv([InInfo] * 2)

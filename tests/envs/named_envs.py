@@ -78,3 +78,28 @@ class Letter(Named):
 
     def __init__(self):
         self.observation_space = spaces.Text(12)
+
+
+class DottedKeys(Named):
+    """Keys with dots, nested ones, and one that PyTorch calls something of its own."""
+
+    def __init__(self):
+        self.observation_space = spaces.Dict(
+            {
+                "x.y": spaces.Box(-1, 1, (2,), np.float32),
+                "keys": spaces.Discrete(4),
+                "a": spaces.Dict({"b": spaces.Box(-1, 1, (2,), np.float32)}),
+            }
+        )
+
+
+class DottedKinds(Named):
+    """The same beside names of things."""
+
+    def __init__(self):
+        self.observation_space = spaces.Dict(
+            {
+                "x.y": Kinds(5, (3,)),
+                "a": spaces.Dict({"b": spaces.Box(-1, 1, (2,), np.float32)}),
+            }
+        )

@@ -136,6 +136,42 @@ class Integers(Odd):
     )
 
 
+class OwnBox(spaces.Box):
+    pass
+
+
+class OwnDiscrete(spaces.Discrete):
+    pass
+
+
+class OwnDict(spaces.Dict):
+    pass
+
+
+class OwnSpaces(Odd):
+    """Subclasses of Gymnasium's spaces."""
+
+    observation_space = OwnDict({"box": OwnBox(-1, 1, (3,)), "number": OwnDiscrete(3)})
+    action_space = OwnDiscrete(3)
+
+
+class Numbered(Odd):
+    """Numbers as keys."""
+
+    observation_space = spaces.Dict(
+        {0: spaces.Box(-1, 1, (2,)), np.int64(1): spaces.Dict({2: spaces.Discrete(3)})}
+    )
+
+
+class Unbounded(Odd):
+    """Any whole number."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.int64)
+
+    def show(self):
+        return np.arange(3)
+
+
 ALL = (
     Nested,
     Letters,
@@ -147,4 +183,7 @@ ALL = (
     Wide,
     Beside,
     Integers,
+    OwnSpaces,
+    Numbered,
+    Unbounded,
 )

@@ -108,6 +108,25 @@ def test_masks_in_every_reset_mode(tmp_path):
     assert train(locked_envs.same_step(), tmp_path / "run")["updates"] > 0
 
 
+@pytest.mark.parametrize("kind", ["InDictionary", "InInfo", "ByMethod", "Pairs"])
+def test_an_agent_that_knows_masks_is_played_and_watched(kind, tmp_path):
+    name, masked = f"locked_envs:{kind}", kind != "InDictionary"
+    agent = train(name, tmp_path / "run", mask_actions=masked, steps=3).agent
+    assert discorl.evaluate(agent, name, 3).episodes == 3
+    assert len(discorl.play(agent, getattr(locked_envs, kind))[0]) == locked_envs.STEPS
+    agent.save(tmp_path / "agent.safetensors")
+    loaded = discorl.load_agent(tmp_path / "agent.safetensors")
+    assert loaded.watch(max_frames=3, size=32).frames
+
+
+def test_vector_environments_show_their_masks_themselves(tmp_path):
+    agent = train(locked_envs.same_step, tmp_path / "run", mask_actions=True, steps=3).agent
+    for env in (locked_envs.same_step, locked_envs.same_step()):
+        assert discorl.evaluate(agent, env, 3, num_envs=2).episodes == 3
+    with pytest.raises(DiscorlError, match="it reads observations"):
+        discorl.evaluate(agent, locked_envs.vector_of_secrets(), 3)
+
+
 def test_actions_with_parts(tmp_path):
     assert train("locked_envs:Pairs", tmp_path / "run", mask_actions=True)["updates"] > 0
 
@@ -204,7 +223,7 @@ def test_what_is_wrong_with_a_mask_is_said():
     with pytest.raises(DiscorlError, match=r"no action is legal in copy 0.*at step 3"):
         env.step(step.observation["action_mask"].argmax(1))
     with pytest.raises(DiscorlError, match="must show its masks itself"):
-        make_environment("locked_envs:same_step", 2, config=masks)
+        make_environment("locked_envs:vector_of_secrets", 2, config=masks)
     with pytest.warns(UserWarning, match="it masks none of them"):
         make_environment("locked_envs:OddMask", 2)
 

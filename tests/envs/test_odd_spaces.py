@@ -30,5 +30,5 @@ def test_odd_spaces(kind, tmp_path):
         env = kind()
         action, _ = agent.act(env.reset(seed=0)[0])
         assert env.action_space.contains(action)
-        assert np.isfinite(discorl.evaluate(agent, name, 2).mean_return)
+    assert np.isfinite(discorl.evaluate(agent, name, 2).mean_return)
     assert discorl.export_policy(agent, tmp_path / "policy.pt2").largest_difference < 1e-4

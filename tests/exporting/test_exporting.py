@@ -192,6 +192,49 @@ def test_the_command(suffix, agents, tmp_path, capsys):
     assert "--force overwrites it" in capsys.readouterr().err
 
 
+def with_entries(*names):
+    """What makes an environment whose observation has these entries."""
+
+    class Entries(Mixed):
+        observation_space = gymnasium.spaces.Dict(
+            {name: gymnasium.spaces.Box(-1, 1, (2,)) for name in names}
+        )
+
+        def _look(self):
+            return {name: np.zeros(2, np.float32) for name in names}
+
+    return Entries
+
+
+@formats
+@pytest.mark.parametrize(
+    ("memory", "entries", "others"),
+    [
+        ("none", ["logits", "x"], ["output_logits"]),
+        ("none", ["cat", "inside/", "linear", "relu", "val_0"], ["logits"]),
+        (
+            "gru",
+            ["episode_start", "hidden", "logits", "memory_hidden", "next_memory_memory_hidden"],
+            [
+                *("memory_episode_start", "memory_memory_hidden", "output_logits"),
+                "output_next_memory_memory_hidden",
+            ],
+        ),
+    ],
+)
+def test_entries_may_have_any_name(memory, entries, others, suffix, tmp_path):
+    settings = TINY | {"steps": 1, "memory": memory, "memory_size": 8}
+    agent = discorl.train(with_entries(*entries), RULE, tmp_path / "run", **settings).agent
+    about = discorl.export_policy(agent, tmp_path / f"policy.{suffix}").description
+    ports = about["inputs"] + about["outputs"]
+    assert [port["name"] for port in ports] == [*entries, *others]
+    if memory == "none":
+        shown = np.random.default_rng(0).normal(size=(len(entries), 3, 2)).astype(np.float32)
+        (logits,) = load_file(tmp_path / f"policy.{suffix}")(*shown)
+        expected = agent.logits(dict(zip(entries, shown, strict=True)))[0]
+        np.testing.assert_allclose(logits, expected.numpy(), atol=1e-5)
+
+
 def test_a_network_of_your_own(tmp_path):
     torso = nn.Sequential(nn.Flatten(-3), nn.Linear(30, 8), nn.Tanh())
 

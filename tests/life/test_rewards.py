@@ -1,11 +1,13 @@
 """Rewards are shrunk by what returns deviate by, and by nothing else."""
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discorl.envs.sources import find_environment
 from discorl.library.catalogue import load_rule
 from discorl.life.rewards import RewardScaler
 from discorl.training.presets import make_config
@@ -86,6 +88,58 @@ def test_replayed_rewards_have_the_scale_of_new_ones():
     assert paid[0.0].tolist() == [1.0]
     assert len(paid[5.0]) == 1
     assert float(paid[5.0]) < 1
+
+
+class Wages(gymnasium.Env):
+    """It pays 1 for each step, and never ends."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+def begun(env):
+    """A trainer whose agent has played one rollout, and one that was restored from it."""
+    settings = {"num_envs": 2, "rollout_length": 5, "torso": (4,)}
+    settings |= {"shrink_rewards": True, "normalize_rewards": 0.0}
+    rule, source = "actor_critic:num_bins=5", find_environment(env)
+    config = make_config(source.name, rule, **settings)
+    trainer, again = (Trainer(config, load_rule(rule), source) for _ in range(2))
+    trainer.life.act()
+    again.restore(trainer.checkpoint())
+    return trainer, again
+
+
+def running_returns(trainer):
+    return trainer.life.state_dict()["rewards"]["returns"].tolist()
+
+
+def test_returns_begin_anew_where_the_environment_does():
+    """Simulators cannot be restored: new episodes begin, which have earned nothing yet."""
+    trainer, again = begun(Wages)
+    returns = [sum(0.99**time for time in range(steps)) for steps in range(5)]
+    assert running_returns(trainer) == pytest.approx(returns[-1:] * 2)
+    assert running_returns(again) == [0.0, 0.0]
+    again.life.act()
+    assert running_returns(again) == pytest.approx(returns[-1:] * 2)
+    # The same returns for a second time leave their deviation as it was
+    scaler, rewards = RewardScaler(2), torch.ones(1, 2)
+    scaler.load_state_dict(again.life.state_dict()["rewards"])
+    expected = rewards / np.std(returns)
+    torch.testing.assert_close(scaler.normalize(rewards, 1.0).double(), expected.double())
+
+
+def test_returns_go_on_where_the_environment_does():
+    trainer, again = begun("cartpole")
+    assert running_returns(again) == running_returns(trainer) != [0.0, 0.0]
+    for life in (trainer.life, again.life):
+        life.act()
+    assert running_returns(again) == running_returns(trainer)
 
 
 def test_large_returns_are_learned_from_small_and_reported_whole():
