@@ -235,6 +235,20 @@ def test_entries_may_have_any_name(memory, entries, others, suffix, tmp_path):
         np.testing.assert_allclose(logits, expected.numpy(), atol=1e-5)
 
 
+def test_a_stack_of_coloured_images(tmp_path):
+    class Film(Mixed):
+        observation_space = gymnasium.spaces.Box(0, 255, (2, 16, 16, 3), np.uint8)
+
+        def _look(self):
+            return self.observation_space.sample()
+
+    agent = discorl.train(Film, RULE, tmp_path / "run", **TINY, steps=1).agent
+    discorl.export_policy(agent, tmp_path / "policy.pt2")  # It is compared with the agent.
+    shown = np.random.default_rng(0).integers(0, 256, (3, 2, 16, 16, 3), dtype=np.uint8)
+    (logits,) = load_file(tmp_path / "policy.pt2")(shown)
+    np.testing.assert_allclose(logits, agent.logits(shown)[0].numpy(), atol=1e-5)
+
+
 def test_a_network_of_your_own(tmp_path):
     torso = nn.Sequential(nn.Flatten(-3), nn.Linear(30, 8), nn.Tanh())
 
