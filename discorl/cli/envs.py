@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from discorl.envs.base import EnvironmentConfig
 from discorl.envs.checker import Finding, check_environment
@@ -178,7 +178,7 @@ def _print_table(entries: list[dict[str, Any]]) -> None:
 def _print_description(description: dict[str, Any]) -> None:
     """Two columns: what it is, then the settings."""
     settings = description.pop("settings")
-    table = Table("what", description.pop("environment"), show_lines=False)
+    table = Table("what", Column(description.pop("environment"), overflow="fold"))
     observations = description.pop("observations")
     text = ", ".join(f"{name} {shape}" for name, shape in observations.items())
     table.add_row("observation", text.removeprefix("observations "))

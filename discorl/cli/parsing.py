@@ -16,6 +16,9 @@ from discorl.settings import flag, flat_settings
 
 _INDENTED = 6
 """Spaces before a flag that the parser suggests; its description has more."""
+_NO_TYPE = re.compile(r"^(--\S+): no type matching .* could be instantiated from .*\]: (.*)$")
+"""What the parser says of a setting that may be left unset: all that was tried, of which the last
+tells what is expected."""
 _REGISTRY = ConstructorRegistry()
 
 
@@ -91,6 +94,7 @@ def _in_one_line(box: str, name: str) -> str:
     parts = parts if "╭" in box else parts[1:]
     problem = " ".join(parts[0]).removeprefix("Error parsing ")
     problem = problem.replace("Unrecognized options:", "unknown:").replace("(required)", "")
+    problem = _NO_TYPE.sub(r"\1: \2", problem)
     guess = f" Did you mean {' or '.join(dict.fromkeys(guesses))}?" if guesses else ""
     return f"{problem.rstrip(' .')}.{guess} See `discorl {name} --help`"
 

@@ -19,6 +19,8 @@ from discorl.runs import display
         ("train catch --stepz 3", "unknown: --stepz, 3. Did you mean --steps? See `discorl train"),
         ("train catch --steps abc", "--steps: expected a whole number, got abc. See"),
         ("train catch --steps 1e400", "--steps: expected a whole number, got 1e400. See"),
+        ("train catch --env-steps abc", "--env-steps: expected a whole number, got abc. See"),
+        ("train catch --value-width x", "--value-width: could not convert string to float: 'x'"),
         ("train catch --seed 99999999999999999999", "--seed: expected a number from"),
         ("evaluate", "PATH A training run's folder. See `discorl evaluate --help`"),
         ("plot --x foo a", "invalid choice 'foo' for argument '--x'"),
