@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import discorl
+from discorl.life.rewards import RewardScaler
 
 DATA = Path(__file__).parent / "data" / "v0_1"
 
@@ -35,7 +36,10 @@ def assert_same(expected, found, renamed=lambda name: name):
 
 
 @pytest.mark.parametrize("name", ["train_disco", "train_gymnasium"])
-def test_a_training_run_comes_to_the_same_end(old, name):
+def test_a_training_run_comes_to_the_same_end(old, name, monkeypatch):
+    """But for one thing: version 0.1 added what a simulator's broken-off episodes had earned to
+    those that it began on resuming, and so scaled rewards by other returns."""
+    monkeypatch.setattr(RewardScaler, "begin", lambda scaler: None)
     run = discorl.load_run(old / name).resume()
     assert_same(load_file(old / f"{name}_expected.safetensors"), saved(old / name, 12))
     for key, value in json.loads((old / f"{name}_result.json").read_text()).items():
