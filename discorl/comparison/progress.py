@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Callable
@@ -47,15 +48,18 @@ class ProgressFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
     def note(self, share: float, mean_return: float | None) -> None:
-        """Say how far the run is, unless that was said a moment ago."""
+        """Say how far the run is, unless that was said a moment ago. If it cannot be written, the
+        run goes on."""
         now = time.monotonic()
         if now - self._last >= _SECONDS_BETWEEN_WRITES:
             self._last = now
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self._path, asdict(Progress(self._run, share, mean_return)))
+            with contextlib.suppress(OSError, DiscorlError):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                write_json(self._path, asdict(Progress(self._run, share, mean_return)))
 
 
 def read_progress(folder: Path) -> list[Progress]:
@@ -70,5 +74,5 @@ def read_progress(folder: Path) -> list[Progress]:
 
 
 def forget_progress(folder: Path) -> None:
-    """Remove what runs left that were killed."""
+    """Remove the folder, and what runs left there that were killed."""
     shutil.rmtree(folder / _FOLDER, ignore_errors=True)

@@ -212,6 +212,7 @@ def _run_cells(
                 results.append(outcome)
             if observer:
                 observer.finished(cell, outcome)
+    forget_progress(at)
     if len(results) + len(failed) < len(cells):
         raise ComparisonInterrupted(stop[0], folder, len(results), len(cells))
     return _Outcome(results, failed)

@@ -67,6 +67,11 @@ def test_it_is_not_written_all_the_time_and_can_be_cleared_away(tmp_path):
     assert len(read_progress(tmp_path)) == 1
     forget_progress(tmp_path)
     assert read_progress(tmp_path) == []
+    # A run goes on where nothing can be written.
+    (tmp_path / "under_way").write_text("a file in its place")
+    with ProgressFile(tmp_path, rule_cell()) as blocked:
+        blocked.note(0.25, None)
+    assert read_progress(tmp_path) == []
 
 
 def test_it_is_shown(monkeypatch):
