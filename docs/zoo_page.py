@@ -289,6 +289,11 @@ Our presets were chosen on LunarLander-v3, FrozenLake-v1, Acrobot-v1, MinAtar's 
 MiniGrid-Empty-8x8, with seed 100, which is not among those reported here. The other tasks had no
 part in the choice.
 """
+    if zoo.name == "worlds_zoo":
+        text += """
+[Worlds of the paper](worlds.md#learning-on-two-cores) says what is compared. No preset was chosen on
+these environments.
+"""
     if any(name.startswith("zoo/") for name in zoo.entrants):
         text += """
 `zoo/ppo` and `zoo/dqn` are stable-baselines3's, with the settings that rl-baselines3-zoo tuned for
