@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from gymnasium.envs import registration
 
 import discorl
 from discorl.cli.__main__ import main
@@ -321,7 +322,10 @@ def text_of(path):
         ("cach", "unknown environment 'cach'. Did you mean catch?"),
     ],
 )
-def test_names_of_environments_get_a_hint(capsys, env, words):
+def test_names_of_environments_get_a_hint(capsys, monkeypatch, env, words):
+    # Other tests may have imported the package that registers it.
+    known = {k: v for k, v in registration.registry.items() if not k.startswith("MiniGrid")}
+    monkeypatch.setattr(registration, "registry", known)
     assert words in error_of(capsys, "train", env, "--rule", "actor_critic", "--num-envs", 4)
 
 
