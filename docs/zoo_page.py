@@ -291,8 +291,8 @@ part in the choice.
 """
     if zoo.name == "worlds_zoo":
         text += """
-[Worlds of the paper](worlds.md#learning-on-two-cores) says what is compared. No preset was chosen on
-these environments.
+[Worlds of the paper](worlds.md#learning-on-two-cores) says what is compared. No preset was chosen
+on these environments.
 """
     if any(name.startswith("zoo/") for name in zoo.entrants):
         text += """
