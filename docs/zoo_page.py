@@ -355,6 +355,8 @@ def _iqm(zoo: Zoo, name: str) -> str:
     scored = [task for task in zoo.tasks.values() if task.scores(zoo.main) is not None]
     scored = [task for task in scored if len(task.returns(zoo.main))]
     scores = [task.scores(name) for task in scored if len(task.returns(name))]
+    if not scored:
+        return ""
     if len(scores) < len(scored):
         return f"has {len(scores)} of {len(scored)} tasks"
     estimate = interquartile_estimate([part for part in scores if part is not None])
