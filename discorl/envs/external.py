@@ -17,9 +17,9 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from discorl.envs.base import Environment, EnvironmentConfig
+from discorl.envs.checked import CheckedEnv
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.envs.masks import with_masks
-from discorl.envs.spaces import CheckedEnv
 from discorl.envs.vector_envs import step_limit, where_raised
 from discorl.envs.worlds import hint_of_world
 from discorl.errors import DiscorlError, UnknownNameError
@@ -83,7 +83,7 @@ def _vectorise(
                 f"environment '{spec}' has {first.num_envs} copies, expected {num_envs}; give "
                 f"--num-envs {first.num_envs}, or return a single environment"
             )
-        return first, step_limit(first)
+        return first, None  # It can be asked itself.
     limit = step_limit(first)
     if workers:
         first.close()

@@ -6,10 +6,8 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -17,9 +15,8 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from discorl.envs.kinds import BYTES, Frames, Kinds, text_bytes
-from discorl.envs.outcomes import OUTCOME
 from discorl.errors import DiscorlError
-from discorl.observations import ACTION_MASK, ArraySpec, Observation, ObservationSpec
+from discorl.observations import ArraySpec, Observation, ObservationSpec
 
 MAX_ACTIONS = 1024
 """The largest number of combinations of an action with several parts."""
@@ -309,7 +306,7 @@ class ActionWriter:
     def __init__(self, space: Space[Any], discretize: int = 0) -> None:
         if discretize < 0 or discretize == 1:
             raise DiscorlError(f"--discretize-actions: expected at least 2, got {discretize}")
-        self._form = _form(space)
+        self._form = space_form(space)
         self._table = _table(space, _part_values(space, discretize))
         self.num_actions = len(self._table)
 
@@ -325,7 +322,7 @@ class ActionWriter:
 
     def fits(self, space: Space[Any]) -> bool:
         """Whether the space is still as it was."""
-        return bool(_form(space) == self._form)
+        return bool(space_form(space) == self._form)
 
 
 def _part_values(space: Space[Any], discretize: int) -> list[_Array]:
@@ -367,7 +364,7 @@ def _table(space: Space[Any], values: list[_Array]) -> _Array:
     return table.reshape(number, *(space.shape or ()))
 
 
-def _form(space: Space[Any]) -> Any:
+def space_form(space: Space[Any]) -> Any:
     """What defines an action space; compared at every step, so it must be cheap."""
     if isinstance(space, spaces.Discrete):
         return "Discrete", int(space.n), int(space.start)
@@ -376,40 +373,3 @@ def _form(space: Space[Any]) -> Any:
     if isinstance(space, spaces.Box):
         return "Box", space.low.tobytes(), space.high.tobytes(), space.shape
     return type(space).__name__, space.shape
-
-
-class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A single environment that is checked against its spaces.
-
-    For use inside vector environments: some of them convert what does not fit.
-    """
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self._reader = ObservationReader(env.observation_space)
-        self._actions = _form(env.action_space)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        observation, info = super().reset(seed=seed, options=options)
-        self._reader.check(observation)
-        return observation, _what_is_read(info)
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Act."""
-        observation, reward, terminated, truncated, info = super().step(action)
-        self._reader.check(observation)
-        if _form(self.env.action_space) != self._actions:
-            raise DiscorlError(f"its action space changed to {self.env.action_space}")
-        return observation, reward, terminated, truncated, _what_is_read(info)
-
-
-def _what_is_read(info: dict[str, Any]) -> dict[str, Any]:
-    """What is read of an environment's infos. Vector environments stack all of them, and fail where
-    they differ from copy to copy or from step to step."""
-    kept = {ACTION_MASK: info[ACTION_MASK]} if ACTION_MASK in info else {}
-    if isinstance(told := info.get(OUTCOME), dict):
-        kept[OUTCOME] = {k: v for k, v in told.items() if isinstance(v, bool | Real | np.bool_)}
-    return kept

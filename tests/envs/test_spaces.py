@@ -11,7 +11,8 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discorl.envs.spaces import ActionWriter, CheckedEnv, ObservationReader
+from discorl.envs.checked import CheckedEnv
+from discorl.envs.spaces import ActionWriter, ObservationReader
 from discorl.errors import DiscorlError
 from discorl.observations import ArraySpec, observation_leaves, spec_entries
 
