@@ -7,7 +7,7 @@ import discorl
 
 PACKAGE = Path(discorl.__file__).parent
 LAYERS = (
-    "errors",
+    "errors extras",
     "settings shapes tree layers group",
     "values observations gradients frames statistics",
     "outputs rollout",

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from discorl.errors import DiscorlError
+from discorl.extras import install_line
 from discorl.rollout import Rollout
 
 
@@ -88,7 +89,7 @@ class Peer:
             from disco_torch import DiscoTrainer
         except ImportError as error:
             raise DiscorlError(
-                "the peer is not installed: pip install 'discorl[bench]', or pass --no-peer"
+                f"the peer is not installed: {install_line('bench')}, or pass --no-peer"
             ) from error
         observations = rollout.observations
         assert isinstance(observations, Tensor)

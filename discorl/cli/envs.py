@@ -170,7 +170,7 @@ def _print_table(entries: list[dict[str, Any]]) -> None:
         more = [_number(entry["optimum"])] if "optimum" in entry else []
         if "install" in entry:
             more = ["installed" if entry["installed"] else entry["install"]]
-        # A bracket would be read as markup: pip install 'discorl[crafter]'.
+        # A bracket would be read as markup: pip install '.[crafter]'.
         table.add_row(entry["name"], settings, *map(escape, more), entry["summary"])
     Console().print(table)
 

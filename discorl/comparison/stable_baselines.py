@@ -25,6 +25,7 @@ from discorl.comparison.progress import Told
 from discorl.envs.outcomes import told_by
 from discorl.envs.registry import make_environment
 from discorl.errors import DiscorlError, UnknownNameError
+from discorl.extras import install_line
 from discorl.life.episodes import RECENT_EPISODES, Episode
 from discorl.observations import ArraySpec, Observation, ObservationSpec, spec_entries
 
@@ -217,7 +218,7 @@ def _package(name: str = "stable_baselines3") -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         title = name.replace("_", "-")
-        raise DiscorlError(f"{title} is not installed: pip install 'discorl[bench]'") from error
+        raise DiscorlError(f"{title} is not installed: {install_line('bench')}") from error
 
 
 def _algorithm(package: Any, name: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from discorl.engines.base import Engine, Failure, run_calls
 from discorl.errors import DiscorlError, UnknownNameError
+from discorl.extras import install_line
 
 __all__ = ["Engine", "EngineName", "Failure", "make_engine", "run_calls"]
 
@@ -39,8 +40,6 @@ def make_engine(
     except ModuleNotFoundError as error:
         if error.name != _PACKAGES.get(name):
             raise
-        raise DiscorlError(
-            f"--engine {name} needs {error.name}: pip install 'discorl[{name}]'"
-        ) from error
+        raise DiscorlError(f"--engine {name} needs {error.name}: {install_line(name)}") from error
     engine: Engine = module.make_engine(jobs, options, folder)
     return engine

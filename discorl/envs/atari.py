@@ -14,6 +14,7 @@ from discorl.envs.base import Environment
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.envs.settings import parse_settings
 from discorl.errors import DiscorlError, UnknownNameError
+from discorl.extras import install_line
 from discorl.observations import ArraySpec
 from discorl.rollout import TimeStep
 
@@ -163,5 +164,5 @@ def _import(spec: str, module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise DiscorlError(
-            f"environment '{spec}' needs a package: pip install 'discorl[atari]'"
+            f"environment '{spec}' needs a package: {install_line('atari')}"
         ) from error

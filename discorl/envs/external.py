@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import gymnasium
 import torch
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from discorl.envs.base import Environment, EnvironmentConfig
@@ -23,6 +25,7 @@ from discorl.envs.masks import with_masks
 from discorl.envs.vector_envs import step_limit, where_raised
 from discorl.envs.worlds import hint_of_world
 from discorl.errors import DiscorlError, UnknownNameError
+from discorl.extras import install_line
 from discorl.settings import guess_value, split_settings
 
 _EXTRAS = {"ALE": ("ale_py", "atari"), "MinAtar": ("minatar", "minatar")}
@@ -196,7 +199,32 @@ def with_settings(make: Callable[..., Any], config: EnvironmentConfig) -> Callab
     """What makes the environment with the configured keyword arguments and wrappers."""
     texts = split_settings(config.env_kwargs, "--env-kwargs")
     kwargs = {name: guess_value(text) for name, text in texts.items()}
+    if kwargs:
+        _check_kinds(make, kwargs)
     return with_wrappers(partial(make, **kwargs) if kwargs else make, config)
+
+
+def _check_kinds(make: Callable[..., Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise DiscorlError for a text where the default is a truth value or a number: `fals` would
+    count as true."""
+    for name, default in _defaults(make).items():
+        given = kwargs.get(name)
+        if not isinstance(given, str) or not isinstance(default, bool | int | float):
+            continue
+        expected = "true or false" if isinstance(default, bool) else "a number"
+        raise DiscorlError(f"--env-kwargs {name}={given}: expected {expected}")
+
+
+def _defaults(make: Callable[..., Any]) -> dict[str, Any]:
+    """The defaults of what makes an environment, as far as they can be known."""
+    try:
+        if isinstance(make, partial) and make.func is _make_registered:
+            entry: Any = gymnasium.spec(*make.args).entry_point
+            make = load_env_creator(entry) if isinstance(entry, str) else entry
+        parameters = inspect.signature(make).parameters
+    except Exception:  # Whatever is wrong with it is told when it is made.
+        return {}
+    return {name: parameter.default for name, parameter in parameters.items()}
 
 
 def with_wrappers(make: Callable[[], Any], config: EnvironmentConfig) -> Callable[[], Any]:
@@ -235,7 +263,7 @@ def _make_registered(env_id: str, **kwargs: Any) -> Any:
             importlib.import_module(package)
         except ModuleNotFoundError as error:
             raise DiscorlError(
-                f"environment '{env_id}' needs a package: pip install 'discorl[{extra}]'"
+                f"environment '{env_id}' needs a package: {install_line(extra)}"
             ) from error
     return gymnasium.make(env_id, **kwargs)
 

@@ -17,6 +17,7 @@ from discorl.envs.base import Environment
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.envs.settings import parse_settings
 from discorl.errors import DiscorlError, UnknownNameError
+from discorl.extras import install_line
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 _PREFIX = "minatar/"
@@ -122,7 +123,7 @@ def make_minatar(spec: str, num_envs: int, device: torch.device | str = "cpu") -
         minatar = importlib.import_module("minatar")
     except ModuleNotFoundError as error:
         raise DiscorlError(
-            f"environment '{spec}' needs a package: pip install 'discorl[minatar]'"
+            f"environment '{spec}' needs a package: {install_line('minatar')}"
         ) from error
 
     def make() -> Any:

@@ -12,6 +12,7 @@ import torch
 
 from discorl.envs.base import Environment, EnvironmentConfig
 from discorl.errors import DiscorlError
+from discorl.extras import install_line
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class World:
     """What is typed; with a slash at its end, the name of a game follows."""
     example: str
     extra: str
-    """What installs it: pip install 'discorl[EXTRA]'; empty if nothing does."""
+    """Of this package, that installs it; empty if nothing does."""
     package: str
     """The module that is there if it is installed."""
     find: str
@@ -40,7 +41,7 @@ class World:
     @property
     def install_line(self) -> str:
         """How to get it."""
-        return f"pip install 'discorl[{self.extra}]'" if self.extra else "cannot be installed"
+        return install_line(self.extra) if self.extra else "cannot be installed"
 
     def load(self, what: str) -> Any:
         """A function or class by its `module:name`; imported late, as simulators are slow."""

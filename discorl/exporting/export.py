@@ -22,6 +22,7 @@ from discorl.errors import DiscorlError
 from discorl.exporting.graph import PolicyGraph, Port
 from discorl.exporting.names import name_ports
 from discorl.exporting.samples import nested, random_arrays
+from discorl.extras import install_line
 from discorl.files import write_atomically, write_json
 from discorl.training.agent import TrainedAgent
 
@@ -104,7 +105,7 @@ def check_export(path: Path) -> None:
                 importlib.import_module(package)
         except ImportError as error:
             raise DiscorlError(
-                "ONNX needs the extra: pip install 'discorl[onnx]'; a .pt2 needs nothing"
+                f"ONNX needs the extra: {install_line('onnx')}; a .pt2 needs nothing"
             ) from error
 
 

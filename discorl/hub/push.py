@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from discorl.errors import DiscorlError
+from discorl.extras import install_line
 from discorl.files import write_atomically
 from discorl.hub.card import PLACE
 from discorl.hub.pack import CARD, FILES
@@ -63,7 +64,7 @@ def _client() -> Any:
     try:
         hub: Any = importlib.import_module("huggingface_hub")
     except ImportError as error:
-        raise DiscorlError("the hub needs the extra: pip install 'discorl[hub]'") from error
+        raise DiscorlError(f"the hub needs the extra: {install_line('hub')}") from error
     return hub.HfApi()
 
 

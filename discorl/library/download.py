@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from discorl.errors import DiscorlError
+from discorl.extras import install_line
 from discorl.files import write_atomically
 from discorl.library.codecs import MAX_BYTES, reason
 from discorl.library.formats import read_bytes
@@ -74,7 +75,7 @@ def download_from_hub(repository: str, file_name: str, sha256: str, destination:
         from huggingface_hub import hf_hub_download
     except ImportError as error:
         raise DiscorlError(
-            "the hub needs huggingface_hub, which is not installed: pip install 'discorl[hub]'"
+            f"the hub needs huggingface_hub, which is not installed: {install_line('hub')}"
         ) from error
     try:
         fetched = hf_hub_download(repository, file_name)

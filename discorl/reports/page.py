@@ -10,6 +10,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 
 from discorl.errors import DiscorlError
+from discorl.extras import install_line
 from discorl.reports.markup import Html, escape, link
 
 PLOTLY_ADDRESS = "/plotly.js"
@@ -21,7 +22,7 @@ _SECONDS = 5
 def check_plotly() -> None:
     """Raise DiscorlError, with the line that installs it, if plotly is not there."""
     if find_spec("plotly") is None:
-        raise DiscorlError("reports need plotly: pip install 'discorl[report]'")
+        raise DiscorlError(f"reports need plotly: {install_line('report')}")
 
 
 @cache

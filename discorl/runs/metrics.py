@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from discorl.errors import DiscorlError
+from discorl.extras import install_line
 from discorl.files import explain_write_errors, write_atomically
 
 METRICS_FILE = "metrics.jsonl"
@@ -110,5 +111,5 @@ def _start_wandb(folder: Path, config: Any) -> Any:
     try:
         import wandb
     except ImportError as error:
-        raise DiscorlError("--wandb needs the extra: pip install 'discorl[wandb]'") from error
+        raise DiscorlError(f"--wandb needs the extra: {install_line('wandb')}") from error
     return wandb.init(project="discorl", name=folder.name, dir=str(folder), config=config)

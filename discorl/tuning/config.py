@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from discorl.comparison.config import SETTABLE
 from discorl.errors import DiscorlError, UnknownNameError
+from discorl.extras import install_line
 from discorl.library.catalogue import load_rule, rule_settings
 from discorl.settings import (
     Count,
@@ -37,7 +38,7 @@ _SEARCHED_FIRST = {
 def require_optuna() -> None:
     """Raise DiscorlError, with the line that installs it, if Optuna is missing."""
     if importlib.util.find_spec("optuna") is None:
-        raise DiscorlError("a search needs optuna: pip install 'discorl[tune]'")
+        raise DiscorlError(f"a search needs optuna: {install_line('tune')}")
 
 
 @dataclass(frozen=True)

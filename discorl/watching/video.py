@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from discorl.errors import DiscorlError
+from discorl.extras import install_line
 from discorl.files import write_atomically
 from discorl.settings import Count, Range, check_fields
 from discorl.watching.scenes import Picture
@@ -197,5 +198,5 @@ def _ffmpeg() -> Any:
         return importlib.import_module("imageio_ffmpeg")
     except ImportError as error:
         raise DiscorlError(
-            "an mp4 needs the extra: pip install 'discorl[video]'; a .gif needs nothing"
+            f"an mp4 needs the extra: {install_line('video')}; a .gif needs nothing"
         ) from error

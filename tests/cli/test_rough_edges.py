@@ -193,6 +193,18 @@ def test_several_seeds_and_a_configuration_from_a_file(capsys):
     assert (config.env, config.seed, config.torso) == ("catch:rows=3,columns=3", 9, (4,))
 
 
+def test_the_folder_of_several_seeds_stands_for_all_of_them(capsys):
+    assert run(*CATCH, "--steps", 4, "--log-every", 2, "--seeds", 2, "--out", "a") == 0
+    assert run("resume", "a", "--steps", 6) == 0
+    assert [discorl.load_run(f"a/seed_{s}")["steps"] for s in (0, 1)] == [6, 6]
+    capsys.readouterr()
+    assert run("plot", "a", "--out", "both.png") == 0
+    assert "2 runs drawn in both.png" in capsys.readouterr().out
+    # A folder of other runs is still none of its own.
+    assert run(*CATCH, "--steps", 4, "--out", "b/one") == 0
+    assert "name one of the 1 in it" in error_of(capsys, "plot", "b")
+
+
 def test_a_run_without_an_update_says_so(capsys):
     assert (
         run(

@@ -25,6 +25,10 @@ from discorl.runs import display
         ("evaluate", "PATH A training run's folder. See `discorl evaluate --help`"),
         ("plot --x foo a", "invalid choice 'foo' for argument '--x'"),
         ("completion tcsh", "('bash', 'zsh', 'fish'). See"),
+        (
+            "train FrozenLake-v1 --env-kwargs is_slippery=fals",
+            "--env-kwargs is_slippery=fals: expected true or false",
+        ),
         ("train CartPole-v1:x=3,y=2", "give their arguments by flag: CartPole-v1 --env-kwargs x=3"),
         ("plot nowhere", "nowhere holds no run: there is no such folder"),
         ("plot " + "x" * 300, "File name too long"),

@@ -1,6 +1,7 @@
 """Peers in comparisons: whole runs of stable-baselines3, tiny."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from discorl.comparison.run import resume_comparison, start_comparison
 from discorl.comparison.stable_baselines import ImageFeatures, _make, check_peer, run_peer
 from discorl.envs.base import EnvironmentConfig
 from discorl.errors import DiscorlError
+from discorl.extras import install_line
 
 vec_env = pytest.importorskip(
     "stable_baselines3.common.vec_env",
@@ -145,7 +147,7 @@ def test_mistakes_are_explained_before_anything_runs(name, words, capsys, tmp_pa
 
 def test_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
-    with pytest.raises(DiscorlError, match=r"pip install 'discorl\[bench\]'"):
+    with pytest.raises(DiscorlError, match=re.escape(install_line("bench"))):
         check_peer(peer("ppo", ENV))
 
 

@@ -1,5 +1,6 @@
 """Atari games: preprocessing, settings, endings, seeds; and scores as shares of human play."""
 
+import re
 import sys
 from importlib.util import find_spec
 
@@ -12,6 +13,7 @@ from discorl.envs import make_environment
 from discorl.envs.atari import make_atari
 from discorl.envs.human_scores import ATARI_57, SCORES, human_normalized
 from discorl.errors import DiscorlError
+from discorl.extras import install_line
 from discorl.learner import Learner
 from discorl.life.acting import act
 from discorl.life.episodes import EpisodeLog
@@ -284,7 +286,7 @@ def test_no_copies_are_refused():
 def test_a_missing_package_is_named(monkeypatch):
     for module in ("ale_py", "ale_py.roms", "ale_py.vector_env"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(DiscorlError, match=r"pip install 'discorl\[atari\]'"):
+    with pytest.raises(DiscorlError, match=re.escape(install_line("atari"))):
         make_atari("ALE/Pong-v5", 1)
 
 

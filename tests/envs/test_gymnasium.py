@@ -1,6 +1,7 @@
 """Gymnasium environments: the same episodes as Gymnasium's own loop, and nothing across resets."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from discorl.envs.external import find_maker, make_gymnasium
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.envs.wrappers import NormalizedEnvironment, RunningMoments
 from discorl.errors import DiscorlError, UnknownNameError
+from discorl.extras import install_line
 from discorl.life.acting import act
 from discorl.life.episodes import EpisodeLog
 from discorl.outputs import HeadSpec
@@ -503,7 +505,7 @@ def test_no_copies_are_refused():
 def test_a_missing_package_is_named(spec, extra, monkeypatch):
     for package in ("ale_py", "minatar"):
         monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(DiscorlError, match=rf"pip install 'discorl\[{extra}\]'"):
+    with pytest.raises(DiscorlError, match=re.escape(install_line(extra))):
         make_named(spec, 1)
 
 

@@ -1,5 +1,6 @@
 """MinAtar games: the same play as the package's own, endings, seeds and settings."""
 
+import re
 import sys
 
 import numpy as np
@@ -10,6 +11,7 @@ from discorl.agents import Network, NetworkConfig
 from discorl.envs import make_environment
 from discorl.envs.minatar import GAMES, make_minatar
 from discorl.errors import DiscorlError
+from discorl.extras import install_line
 from discorl.life.acting import act
 from discorl.life.episodes import EpisodeLog
 from discorl.observations import ArraySpec
@@ -235,5 +237,5 @@ def test_no_copies_are_refused():
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "minatar", None)
-    with pytest.raises(DiscorlError, match=r"pip install 'discorl\[minatar\]'"):
+    with pytest.raises(DiscorlError, match=re.escape(install_line("minatar"))):
         make_minatar("minatar/breakout", 1)

@@ -16,6 +16,7 @@ from discorl.cli.__main__ import main
 from discorl.errors import DiscorlError
 from discorl.exporting import export
 from discorl.exporting.graph import PolicyGraph
+from discorl.extras import install_line
 
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxruntime", "onnxscript"))
 needs_onnx = pytest.mark.skipif(not ONNX, reason="needs the extra: discorl[onnx]")
@@ -305,4 +306,4 @@ def test_mistakes_are_told(args, words, agents, tmp_path, monkeypatch, capsys):
 def test_what_to_install_for_onnx(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     assert main(["export", "runs/a", str(tmp_path / "policy.onnx")]) == 2
-    assert "pip install 'discorl[onnx]'" in capsys.readouterr().err
+    assert install_line("onnx") in capsys.readouterr().err

@@ -19,6 +19,7 @@ import discorl
 from discorl.cli.__main__ import main
 from discorl.cli.commands import parse_arguments
 from discorl.errors import DiscorlError
+from discorl.extras import install_line
 from discorl.hub.pack import Packing, pack
 from discorl.hub.push import push
 from discorl.rules.disco import DiscoRule
@@ -229,5 +230,5 @@ def test_what_cannot_be_pushed(packed: Path, tmp_path: Path, monkeypatch) -> Non
     with pytest.raises(DiscorlError, match="holds no agent or rule with a card"):
         push(tmp_path, "me/catch")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(DiscorlError, match=r"pip install 'discorl\[hub\]'"):
+    with pytest.raises(DiscorlError, match=re.escape(install_line("hub"))):
         push(packed, "me/catch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from discorl.errors import DiscorlError
+from discorl.extras import install_line
 from discorl.library.download import FetchError, Patience, download, download_from_hub
 
 BODY = bytes(range(256)) * 600
@@ -202,5 +204,5 @@ class TestHub:
 
     def test_not_installed(self, destination: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-        with pytest.raises(DiscorlError, match=r"pip install 'discorl\[hub\]'"):
+        with pytest.raises(DiscorlError, match=re.escape(install_line("hub"))):
             download_from_hub("someone", "file.npz", SHA256, destination)

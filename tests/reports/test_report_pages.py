@@ -13,6 +13,7 @@ from report_runs import ENV, ENVS, RIVAL
 from discorl.cli.__main__ import main
 from discorl.cli.commands import parse_arguments
 from discorl.errors import DiscorlError
+from discorl.extras import install_line
 from discorl.files import read_json
 from discorl.reports import page as page_module
 from discorl.reports.markup import Html, as_script, escape, show, table
@@ -410,7 +411,7 @@ def test_mistakes_are_told_in_one_line(args, words, capsys, tmp_path, monkeypatc
 def test_without_plotly_the_line_that_installs_it_is_told(command, made, monkeypatch, capsys):
     monkeypatch.setattr(page_module, "find_spec", lambda _: None)
     assert main([command, str(made)]) == 2
-    assert "pip install 'discorl[report]'" in capsys.readouterr().err
+    assert install_line("report") in capsys.readouterr().err
 
 
 def test_a_folder_of_other_files_holds_no_run(tmp_path):

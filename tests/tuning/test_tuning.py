@@ -12,6 +12,7 @@ import pytest
 import discorl
 from discorl.cli.__main__ import main
 from discorl.errors import DiscorlError
+from discorl.extras import install_line
 from discorl.settings import Search
 from discorl.tuning.config import TuneConfig
 
@@ -271,4 +272,4 @@ def test_what_is_searched():
 def test_without_optuna_the_line_that_installs_it_is_told(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["tune", *FLAGS, "--out", str(tmp_path / "t")]) == 2
-    assert "pip install 'discorl[tune]'" in capsys.readouterr().err
+    assert install_line("tune") in capsys.readouterr().err

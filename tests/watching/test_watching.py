@@ -17,6 +17,7 @@ from discorl.envs.base import EnvironmentConfig
 from discorl.envs.registry import GAMES
 from discorl.envs.sources import find_environment
 from discorl.errors import DiscorlError
+from discorl.extras import install_line
 from discorl.watching.recording import play_moments
 from discorl.watching.scenes import COLOURS, EMPTY, find_board, find_scene, open_environment
 from discorl.watching.terminal import show_moments
@@ -265,7 +266,7 @@ def test_mp4(catch, tmp_path):
 def test_what_to_install_for_mp4(catch, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     assert main(["watch", str(catch.folder), "--out", str(tmp_path / "a.mp4")]) == 2
-    assert "pip install 'discorl[video]'" in capsys.readouterr().err
+    assert install_line("video") in capsys.readouterr().err
 
 
 def test_the_command(catch, tmp_path, capsys, monkeypatch):
