@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -16,7 +15,8 @@ from discorl.files import read_json, write_json
 Told = Callable[[float, float | None], None]
 """Called by a run with the share of it that is done, and the mean return of its newest episodes."""
 
-_FOLDER = "under_way"
+UNDER_WAY = "under_way"
+"""The folder, beside the results, of what belongs to runs that have not ended."""
 _SECONDS_BETWEEN_WRITES = 1.0
 
 
@@ -40,7 +40,7 @@ class ProgressFile:
     """What a run writes; the file goes when it is left."""
 
     def __init__(self, folder: Path, cell: Cell) -> None:
-        self._path = folder / _FOLDER / f"{cell.name}.json"
+        self._path = folder / UNDER_WAY / f"{cell.name}.json"
         self._run = str(cell)
         self._last = -_SECONDS_BETWEEN_WRITES
 
@@ -65,7 +65,7 @@ class ProgressFile:
 def read_progress(folder: Path) -> list[Progress]:
     """Of all runs that have said something."""
     found = []
-    for path in sorted((folder / _FOLDER).glob("*.json")):
+    for path in sorted((folder / UNDER_WAY).glob("*.json")):
         try:
             found.append(Progress(**read_json(path)))
         except DiscorlError:  # It has just ended.
@@ -74,5 +74,8 @@ def read_progress(folder: Path) -> list[Progress]:
 
 
 def forget_progress(folder: Path) -> None:
-    """Remove the folder, and what runs left there that were killed."""
-    shutil.rmtree(folder / _FOLDER, ignore_errors=True)
+    """Remove what runs left that were killed, and the folder if nothing else is there."""
+    with contextlib.suppress(OSError):
+        for path in (folder / UNDER_WAY).glob("*.json"):
+            path.unlink(missing_ok=True)
+        (folder / UNDER_WAY).rmdir()

@@ -10,6 +10,7 @@ from discorl.comparison.display import ComparisonDisplay
 from discorl.comparison.peers import PeerConfig
 from discorl.comparison.progress import Progress, ProgressFile, forget_progress, read_progress
 from discorl.comparison.runners import finish_cell, run_cell
+from discorl.comparison.unfinished import Unfinished
 from discorl.training.presets import make_config
 
 CATCH = "catch:rows=3,columns=3"
@@ -29,9 +30,9 @@ def peer_cell():
 
 
 @pytest.mark.parametrize("make", [rule_cell, peer_cell])
-def test_a_run_tells_how_far_it_is(make):
-    told = []
-    result = run_cell(make(), lambda share, mean_return: told.append((share, mean_return)))
+def test_a_run_tells_how_far_it_is(make, tmp_path):
+    told, cell = [], make()
+    result = run_cell(cell, lambda *progress: told.append(progress), Unfinished(tmp_path, cell))
     shares = [share for share, _ in told]
     assert shares == sorted(shares)
     assert 0 < shares[0] < shares[-1] == 1
