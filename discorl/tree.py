@@ -39,6 +39,12 @@ def stack(trees: Sequence[T], join: Callable[[list[Tensor]], Tensor] = torch.sta
     return joined
 
 
+def unstack(tree: T, count: int) -> list[T]:
+    """The trees that `stack` joined along a new dimension: views of its tensors [count, ...]."""
+    parts = {path: leaf.unbind() for path, leaf in flatten(tree).items()}
+    return [refill(tree, {path: own[i] for path, own in parts.items()}) for i in range(count)]
+
+
 def refill(template: T, leaves: dict[str, Tensor]) -> T:
     """A tree like `template` with the tensors of `leaves`, of any shape and type."""
     filled: T = _rebuild(template, lambda path, _: leaves["/".join(path)], ())

@@ -17,12 +17,11 @@ from discorl.discovery.stack import is_one_computation, meta_step_together, seat
 from discorl.errors import DiscorlError
 from discorl.group import SOLO, Group
 from discorl.layers import Params
-from discorl.life.together import one_of
 from discorl.optim import AdamState, ClippedAdam, Schedule, apply_updates, global_norm
 from discorl.rules.disco import DiscoRule
 from discorl.runs.checkpoint import Checkpoint
 from discorl.stacking import Each
-from discorl.tree import flatten, split_groups, stack, tree_map, unflatten
+from discorl.tree import flatten, split_groups, stack, tree_map, unflatten, unstack
 
 AGENT_METRICS = (
     "meta_loss",
@@ -239,7 +238,8 @@ class Discoverer:
     def _lessons(self, members: list[Any]) -> Lesson:
         """What members of one stack say about the rule: everything [P, ...]."""
         if is_one_computation(self.config):
-            return meta_step_together(members, self.rule)
+            clips = self.config.meta.meta_clip is not None
+            return meta_step_together(members, self.rule, apart=self.per_agent or clips)
         (member,) = members
         lesson: Lesson = member.meta_step(self.rule)
         return tree_map(lambda tensor: tensor.unsqueeze(0), lesson)
@@ -252,9 +252,10 @@ class Discoverer:
         each = Each(len(members))
         norm = each(global_norm)(result.grads)
         finite = torch.isfinite(norm)
-        scale = torch.ones_like(norm)
-        if self.config.meta.meta_clip is not None:
-            scale = (self.config.meta.meta_clip / norm).clamp(max=1)
+        clip = self.config.meta.meta_clip
+        if clip is None and not self.per_agent and bool(finite.all()):
+            return result.grads, finite
+        scale = torch.ones_like(norm) if clip is None else (clip / norm).clamp(max=1)
 
         def clipped(grads: Params, scale: Tensor, finite: Tensor) -> dict[str, Tensor]:
             return {name: torch.where(finite, grad * scale, 0.0) for name, grad in grads.items()}
@@ -270,8 +271,8 @@ class Discoverer:
 
         old = stack([self.adam_of[member.index] for member in members])
         updates, adams = each(adapt)(grads, old, finite)
-        for index, member in enumerate(members):
-            self.adam_of[member.index] = one_of(adams, index)
+        for member, adam in zip(members, unstack(adams, len(members)), strict=True):
+            self.adam_of[member.index] = adam
         return dict(updates), finite
 
     def _updates(self, total: Params, table: Tensor) -> dict[str, Tensor]:

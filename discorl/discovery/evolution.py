@@ -30,10 +30,10 @@ from discorl.errors import DiscorlError
 from discorl.layers import Params
 from discorl.life.episodes import LearningCurve
 from discorl.life.life import Life
-from discorl.life.together import act_together, learn_together, one_of
+from discorl.life.together import act_together, learn_together
 from discorl.rules.base import Metrics
 from discorl.rules.disco import DiscoRule
-from discorl.tree import split_groups, tree_map
+from discorl.tree import split_groups, tree_map, unstack
 
 EVOLUTION_METRICS = ("fitness", "fitness_spread", "pair_difference")
 """What lives at a place say, in the order of the table's columns."""
@@ -187,10 +187,7 @@ def _rules(rule: DiscoRule, params: Params) -> list[DiscoRule]:
     """The rule with each of the parameters [P, ...]."""
     count = len(next(iter(params.values())))
     # Copies, because rounding depends on where a tensor lies, and two lives may be the same.
-    return [
-        rule.with_params(tree_map(torch.clone, dict(one_of(params, index))))
-        for index in range(count)
-    ]
+    return [rule.with_params(tree_map(torch.clone, dict(own))) for own in unstack(params, count)]
 
 
 def _metrics(fitness: Tensor) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ and its gradient with respect to the rule. There are two ways to the same number
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -43,6 +44,7 @@ def meta_gradient(
     valid: Rollout,
     config: MetaLossConfig | None = None,
     mode: Mode = "auto",
+    apart: bool = True,
 ) -> MetaGradient:
     """The gradient of the meta-loss with respect to the parameters of `learner.rule`.
 
@@ -55,6 +57,9 @@ def meta_gradient(
       valid: the rollout that the updated agent is judged on.
       config: weights of the meta-loss.
       mode: how the derivative is computed; the result is the same.
+      apart: whether each agent of a stack has a meta-gradient of its own. Otherwise the stack's
+        mean stands for all of them: it costs less, because the rule's products are then of all
+        agents' experience with one set of weights.
     """
     rule = learner.rule
     if not rule.params:
@@ -63,9 +68,12 @@ def meta_gradient(
         raise ValueError("train: expected one or more rollouts")
     if mode == "auto":
         mode = "reverse" if len(train) <= REVERSE_UP_TO else "mixed"
+    own = apart and learner.each.agents is not None
+    params = leaves(learner.each.copies(rule.params) if own else rule.params)
     problem = MetaProblem(
-        learner,
-        leaves(learner.each.copies(rule.params)),
+        learner if own else replace(learner, rule=replace(rule, params=params)),  # type: ignore[type-var]
+        params,
+        own,
         value_function,
         train,
         valid,
@@ -73,7 +81,14 @@ def meta_gradient(
     )
     state = tree_map(torch.Tensor.detach, state)
     compute = _reverse_gradient if mode == "reverse" else mixed_gradient
-    return compute(problem, state, value_state)
+    result = compute(problem, state, value_state)
+    agents = learner.each.agents
+    if own or agents is None:
+        return result
+    means = {
+        name: (grad / agents).expand(agents, *grad.shape) for name, grad in result.grads.items()
+    }
+    return replace(result, grads=means)
 
 
 def _reverse_gradient(
@@ -85,7 +100,7 @@ def _reverse_gradient(
     with torch.enable_grad():
         for rollout in problem.train:
             last = rollout is problem.train[-1]
-            update = learner.update(state, rollout, True, problem.rule_params, measured=last)
+            update = learner.update(state, rollout, True, problem.own_params, measured=last)
             logits = update.outputs.logits.detach()
             value_state = problem.value_function.update(value_state, rollout, logits, learner.each)
             state = update.state

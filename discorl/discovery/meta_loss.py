@@ -41,12 +41,19 @@ class MetaProblem:
 
     learner: Learner
     rule_params: dict[str, Tensor]
-    """The parameters to differentiate with respect to, which require gradient; in a stack, a copy
-    for each agent."""
+    """The parameters to differentiate with respect to, which require gradient: those of the
+    learner's rule, or a copy for each agent of a stack."""
+    copied: bool
+    """Whether they are copies."""
     value_function: ValueFunction
     train: Sequence[Rollout]
     valid: Rollout
     config: MetaLossConfig
+
+    @property
+    def own_params(self) -> dict[str, Tensor] | None:
+        """Each agent's copy of the rule's parameters [P, ...], if there are copies."""
+        return self.rule_params if self.copied else None
 
 
 @dataclass(frozen=True)

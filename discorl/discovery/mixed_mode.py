@@ -116,7 +116,7 @@ def _backward(
     learner = problem.learner
     with torch.enable_grad():
         targets, rule_state = learner.each(partial(_targets, learner))(
-            leaf, rollout, problem.rule_params
+            leaf, rollout, problem.own_params
         )
         hessian, by_targets = _through_gradient(
             problem, state, rollout, targets, by_grads, by_state
@@ -186,11 +186,13 @@ def _through_gradient(
 
 
 def _targets(
-    learner: Learner, state: LearnerState, rollout: Rollout, rule_params: dict[str, Tensor]
+    learner: Learner, state: LearnerState, rollout: Rollout, own_params: Params | None
 ) -> tuple[DiscoTargets, DiscoState]:
-    """What the rule with these parameters asks of an agent, and its new memory of it."""
+    """What the rule, or one with its own parameters, asks of an agent, and its new memory of it."""
     outputs = learner.agent.outputs(state.params, rollout.inputs(), for_targets=True)
-    rule = replace(learner.rule, params=rule_params)  # type: ignore[type-var]
+    rule = learner.rule
+    if own_params is not None:
+        rule = replace(rule, params=own_params)  # type: ignore[type-var]
     return rule_targets(state, rollout, outputs, rule, learner.agent, differentiable=True)
 
 

@@ -15,11 +15,11 @@ from discorl.envs.families import resolve_environment
 from discorl.envs.registry import is_external
 from discorl.envs.seats import Table, common_padding
 from discorl.errors import DiscorlError
-from discorl.life.together import act_together, by_shape, one_of
+from discorl.life.together import act_together, by_shape
 from discorl.replay import concatenate
 from discorl.rules.disco import DiscoRule
 from discorl.stacking import Each
-from discorl.tree import stack
+from discorl.tree import stack, unstack
 
 
 def is_stacked(config: PopulationConfig) -> TypeGuard[DiscoverConfig]:
@@ -80,15 +80,22 @@ def stacks(members: Sequence[Any], config: PopulationConfig) -> list[list[Any]]:
     return by_shape(in_order, lambda member: member.life)
 
 
-def meta_step_together(members: Sequence[Member], rule: DiscoRule) -> MetaGradient:
-    """`Member.meta_step` of each, once none is due to be born again; everything [P, ...]."""
+def meta_step_together(
+    members: Sequence[Member], rule: DiscoRule, apart: bool = True
+) -> MetaGradient:
+    """`Member.meta_step` of each, once none is due to be born again; everything [P, ...].
+
+    Args:
+      apart: see `meta_gradient`; if the mean is not finite, they are told apart all the same.
+    """
     first = members[0]
     lives = [member.life for member in members]
     config, each = first.config, Each(len(members))
     rollouts = [act_together(lives) for _ in range(config.inner_steps)]
     train = [concatenate(list(map(next_batch, lives, newest))) for newest in rollouts]
     valid = concatenate(act_together(lives, 2 * config.life.experience.rollout_length))
-    result = meta_gradient(
+    compute = partial(
+        meta_gradient,
         replace(first.life.mind.learner, rule=rule, each=each),
         stack([life.state for life in lives]),
         first.value_function,
@@ -98,6 +105,11 @@ def meta_step_together(members: Sequence[Member], rule: DiscoRule) -> MetaGradie
         config.meta_loss,
         config.mode,
     )
-    for index, member in enumerate(members):
-        member.become(one_of(result.state, index), one_of(result.value_state, index))
+    result = compute(apart=apart)
+    if not apart and not all(bool(grad[0].isfinite().all()) for grad in result.grads.values()):
+        result = compute(apart=True)
+    states = unstack(result.state, len(members))
+    judges = unstack(result.value_state, len(members))
+    for member, state, judge in zip(members, states, judges, strict=True):
+        member.become(state, judge)
     return result

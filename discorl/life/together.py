@@ -26,7 +26,7 @@ from discorl.replay import concatenate
 from discorl.rollout import Memory, Rollout, TimeStep
 from discorl.rules.base import Metrics
 from discorl.stacking import Each
-from discorl.tree import stack, tree_map
+from discorl.tree import stack, tree_map, unstack
 
 T = TypeVar("T")
 
@@ -68,15 +68,10 @@ def learn_together(
     ready = [life.mind.remember(batch) for life, batch in zip(lives, batches, strict=True)]
     before = stack([life.state for life in lives])
     update = learner.update(before, concatenate(ready), rule_params=rule_params)
-    for index, life in enumerate(lives):
-        life.mind.state = one_of(update.state, index)
+    for life, state in zip(lives, unstack(update.state, len(lives)), strict=True):
+        life.mind.state = state
         life.seconds["learning"] += (time.perf_counter() - started) / len(lives)
-    return [one_of(update.metrics, index) for index in range(len(lives))]
-
-
-def one_of(tree: T, index: int) -> T:
-    """One agent's part of a stack's tree of tensors [P, ...]."""
-    return tree_map(lambda tensor: tensor[index], tree)
+    return unstack(update.metrics, len(lives))
 
 
 @torch.no_grad()
@@ -102,10 +97,9 @@ def _play(lives: Sequence[Life], length: int) -> list[Acted]:
     rollout = Rollout.from_steps(steps, actions, logits, joint)
     ended, idle = (torch.stack([getattr(s, name) for s in steps]) for name in ("ended", "idle"))
     whole = Acted(rollout, step, None, ended, idle, env_seconds / len(lives))
-    memories = [memory and one_of(memory, index) for index in range(len(lives))]
     return [
         replace(_share(whole, lives[0].env.num_envs, index), memory=own)
-        for index, own in enumerate(memories)
+        for index, own in enumerate(unstack(memory, len(lives)))
     ]
 
 
