@@ -13,7 +13,7 @@ from rich.console import Console
 from discorl.cli.commands import parse_arguments
 from discorl.engines import EngineName
 from discorl.errors import DiscorlError
-from discorl.runs.folder import KINDS, run_kind
+from discorl.runs.folder import KINDS, run_kind, seed_folders
 from discorl.runs.plots import EPISODE_RETURN, Axis, plot_curves, read_curve
 from discorl.settings import Count, Seed, check_fields, flag, typed
 
@@ -27,7 +27,7 @@ class ResumeCommand:
     """Resume a run of any kind: training, discovery, distillation, comparison or search."""
 
     folder: tyro.conf.Positional[Path]
-    """Run folder."""
+    """Run folder; or one with the runs of several seeds, which are resumed one after the other."""
     steps: Count | None = None
     """A new number of steps (meta-steps of a discovery or distillation, seeds of a comparison,
     trials of a search)."""
@@ -52,9 +52,15 @@ class ResumeCommand:
         check_fields(self)
 
     def run(self) -> int:
-        """Hand over to the command that made the run."""
-        kind = run_kind(self.folder)
-        args = ["--resume", str(self.folder), *(["--json"] if self.json else [])]
+        """Hand over to the command that made the run, or the runs of several seeds."""
+        for folder in seed_folders(self.folder):
+            if code := self._resume(folder):
+                return code
+        return 0
+
+    def _resume(self, folder: Path) -> int:
+        kind = run_kind(folder)
+        args = ["--resume", str(folder), *(["--json"] if self.json else [])]
         if self.steps is not None:
             names = {"train": "--steps", "compare": "--seeds", "tune": "--trials"}
             args += [names.get(kind, "--meta-steps"), str(self.steps)]
@@ -149,7 +155,7 @@ class PlotCommand:
     """
 
     folders: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders."""
+    """Run folders; one with the runs of several seeds stands for all of them."""
     out: Path = Path("curves.png")
     """Picture to write; its suffix decides the format."""
     metric: str = EPISODE_RETURN
@@ -167,7 +173,8 @@ class PlotCommand:
         """Draw and say where."""
         if not self.folders:
             raise DiscorlError("plot: name one or more run folders")
-        kinds = {run_kind(folder) for folder in self.folders}
+        folders = [run for folder in self.folders for run in seed_folders(folder)]
+        kinds = {run_kind(folder) for folder in folders}
         if len(kinds) > 1:
             found = " and ".join(sorted(KINDS[kind] for kind in kinds))
             raise DiscorlError(f"plot: {found} cannot be drawn in one picture")
@@ -181,16 +188,16 @@ class PlotCommand:
             self._refuse_choices("a discovery's fresh agents", metric=False)
             from discorl.discovery.plots import plot_discovery
 
-            plot_discovery(list(self.folders), self.out)
+            plot_discovery(folders, self.out)
         elif kinds == {"distil"} and self.metric == EPISODE_RETURN:
             self._refuse_choices("a distillation", metric=False)
             from discorl.distillation.plots import plot_distillation
 
-            plot_distillation(list(self.folders), self.out)
+            plot_distillation(folders, self.out)
         else:
-            curves = [read_curve(folder, self.metric) for folder in self.folders]
+            curves = [read_curve(folder, self.metric) for folder in folders]
             plot_curves(curves, self.out, self.metric, None if self.x == "auto" else self.x)
-        runs = "1 run" if len(self.folders) == 1 else f"{len(self.folders)} runs"
+        runs = "1 run" if len(folders) == 1 else f"{len(folders)} runs"
         Console().print(f"{runs} drawn in {self.out}")
         return 0
 

@@ -19,6 +19,7 @@ from discorl.life.life import PHASES
 from discorl.runs.display import watch
 from discorl.runs.folder import (
     CURVE_FILE,
+    SEED_FOLDER,
     left_by_failed,
     read_settings_file,
     unused_folder,
@@ -198,7 +199,9 @@ class TrainCommand:
         out = self.out
         if out is None:
             out = unused_folder(run_name(config))
-        return out / f"seed_{config.seed}" if self.seeds > 1 and self.out is not None else out
+        return (
+            out / f"{SEED_FOLDER}{config.seed}" if self.seeds > 1 and self.out is not None else out
+        )
 
 
 def print_result(console: Console, result: dict[str, Any]) -> None:

@@ -30,6 +30,8 @@ TRIALS_FILE = "trials.json"
 CHECKPOINTS = "checkpoints"
 VIDEOS = "videos"
 LOCK_FILE = ".lock"
+SEED_FOLDER = "seed_"
+"""What the name of a seed's folder begins with, where one command trains several."""
 
 Kind = Literal["train", "discover", "distil", "compare", "tune"]
 KINDS: dict[Kind, str] = {
@@ -182,6 +184,15 @@ def kind_of(settings: dict[str, Any]) -> Kind:
     if "trials" in settings:
         return "tune"
     return "compare" if "rules" in settings else "train"
+
+
+def seed_folders(folder: Path) -> list[Path]:
+    """The runs that `train --seeds` put into a folder, by seed; or the folder itself, if there are
+    none or it holds a run of its own."""
+    found = [path.parent for path in folder.glob(f"{SEED_FOLDER}[0-9]*/{CONFIG_FILE}")]
+    if not found or (folder / CONFIG_FILE).exists():
+        return [folder]
+    return sorted(found, key=lambda path: (len(path.name), path.name))
 
 
 def read_settings_file(path: Path, kind: Kind) -> dict[str, Any]:

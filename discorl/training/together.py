@@ -14,6 +14,7 @@ from discorl.life.together import act_together, learn_together
 from discorl.processes import group_size
 from discorl.rollout import Rollout
 from discorl.rules.base import Metrics
+from discorl.runs.folder import SEED_FOLDER
 from discorl.runs.session import Interrupted, Observer, Progress, stop_signals
 from discorl.runtime import computing_on
 from discorl.settings import change
@@ -43,7 +44,11 @@ def start_runs(
     with ExitStack() as opened:
         runs = [
             opened.enter_context(
-                new_run(change(config, {"seed": seed}), folder / f"seed_{seed}", _Aside(observer))
+                new_run(
+                    change(config, {"seed": seed}),
+                    folder / f"{SEED_FOLDER}{seed}",
+                    _Aside(observer),
+                )
             )
             for seed in seeds
         ]
