@@ -99,7 +99,7 @@ def rule(request, tiny_rule):
     if request.param == "disco":
         return tiny_rule
     return ActorCritic(
-        num_bins=21, max_abs_value=10.0, normalize_advantage=True, entropy_updates=10
+        num_bins=21, max_abs_value=10.0, normalize_advantage=True, entropy_fall=1.0, run_updates=10
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from discorl.errors import DiscorlError
 from discorl.outputs import AgentOutputs, HeadSpec, TakenOutputs
 from discorl.rollout import Transitions
 from discorl.rules.base import HandWritten, Metrics
@@ -79,10 +80,12 @@ class ActorCritic(HandWritten):
     """Weight of the entropy bonus; of a newborn agent's, if it falls."""
     final_entropy_cost: NotNegative = 0.0
     """Where it ends, if it falls."""
-    entropy_hold: Annotated[int, Range(0)] = 0
-    """Updates before it begins to fall."""
-    entropy_updates: Annotated[int, Range(0)] = 0
-    """Updates over which it falls, in a straight line; 0: it does not."""
+    entropy_hold: Share = 0.0
+    """Share of the run before it begins to fall."""
+    entropy_fall: Share = 0.0
+    """Share of the run over which it falls, in a straight line; 0: it does not."""
+    run_updates: Annotated[int, Range(0)] = 0
+    """Updates of the whole run, for a cost that falls; in `discorl train` the run sets it."""
     moving_average_decay: Share = 0.99
     """Decay of the moving averages of advantages and TD errors."""
 
@@ -113,12 +116,21 @@ class ActorCritic(HandWritten):
             squashed={"v": self.nonlinear_value},
         )
 
+    def for_run(self, updates: int) -> ActorCritic:
+        """See `HandWritten.for_run`."""
+        return replace(self, run_updates=updates) if self.entropy_fall else self
+
     def initial_state(self, dtype: torch.dtype, device: torch.device | str) -> ActorCriticState:
         """Moving averages that have seen nothing."""
+        if self.entropy_fall and not self.run_updates:
+            raise DiscorlError(
+                "actor_critic: entropy_fall is a share of the run, whose length is not known: set "
+                "run_updates to its number of updates"
+            )
         return ActorCriticState(
             advantage=MovingAverage.initial(dtype, device),
             td=MovingAverage.initial(dtype, device),
-            updates=torch.zeros((), dtype=dtype, device=device) if self.entropy_updates else None,
+            updates=torch.zeros((), dtype=dtype, device=device) if self.entropy_fall else None,
         )
 
     def targets(
@@ -195,5 +207,6 @@ class ActorCritic(HandWritten):
         """[]: the weight of the entropy bonus after so many updates."""
         if updates is None:
             return torch.full_like(like, self.entropy_cost)
-        share = ((updates - self.entropy_hold) / self.entropy_updates).clamp(0.0, 1.0)
+        lived = updates / self.run_updates
+        share = ((lived - self.entropy_hold) / self.entropy_fall).clamp(0.0, 1.0)
         return self.entropy_cost + share * (self.final_entropy_cost - self.entropy_cost)

@@ -123,6 +123,10 @@ class HandWritten:
         """See `UpdateRule.configured`."""
         return replace(self, **settings)  # type: ignore[type-var]
 
+    def for_run(self, updates: int) -> Self:
+        """The same rule for a run of so many updates: for rules that change with an agent's age."""
+        return self
+
     def initial_state(self, dtype: torch.dtype, device: torch.device | str) -> Any:
         """See `UpdateRule.initial_state`: nothing to remember."""
         return None

@@ -28,6 +28,9 @@ PresetName = Literal["default", "published", "paper"]
 Kind = Literal["vector", "board", "pixels"]
 """What an agent sees in an external environment: numbers, a small board, or an image."""
 
+_LARGE_GAMES: dict[str, Kind] = {"sokoban": "board"}
+"""Games of ours that are learned with the settings for environments from outside."""
+
 AUTO = "auto"
 """In place of a rule: the one that does best, of those that ship with the package."""
 
@@ -125,7 +128,9 @@ _FED_BOARDS: Settings = {
     "batch_size": None,
     "replay_fraction": 0.75,
     "replay_capacity": 4096,
+    "replay_ratio": 4,
     "learning_rate": 0.007,
+    "learning_rate_schedule": "cosine",
     "steps": 3907,
 }
 
@@ -185,13 +190,20 @@ _RULE_SETTINGS: dict[str, Settings] = {
 lets no policy settle beside advantages of about one; and values with a shorter horizon are known
 sooner."""
 
+_RULE_SETTINGS_OF_BOARDS: dict[str, Settings] = {
+    **_RULE_SETTINGS,
+    "disco103": {"discount": 0.99, "max_abs_value": 30},
+}
+"""Rewards stay as they are on boards, so that values lie between -100 and 100 or so: ten times as
+many bins for them."""
+
 _ACTOR_CRITIC_OF_PIXELS: Settings = {
     "normalize_advantage": True,
     "value_cost": 2.5,
     "entropy_cost": 0.03,
     "final_entropy_cost": 0.003,
-    "entropy_hold": 7500,
-    "entropy_updates": 18_750,
+    "entropy_hold": 0.2,
+    "entropy_fall": 0.5,
     "discount": 0.99,
 }
 """In Pong an entropy cost of 0.01 lets the policy settle before it scores, and 0.03 to the end
@@ -238,7 +250,7 @@ KIND_PRESETS = (
             "actor_critic": {**_ACTOR_CRITIC_FED, "torso": (128,), "steps": 1954},
             "sprout": {**_SMALL_NETWORK, "torso": (128,), "num_envs": 8, "steps": 1600},
         },
-        _RULE_SETTINGS,
+        _RULE_SETTINGS_OF_BOARDS,
     ),
     KindPreset(
         "pixels",
@@ -287,9 +299,10 @@ def observation_kind(spec: ObservationSpec) -> Kind:
 
 
 def environment_kind(env: str, settings: Settings) -> Kind | None:
-    """The kind of an external environment, which is made once to see; None for our own games."""
+    """The kind of an environment from outside, which is made once to see, or of a game of ours that
+    is as large as those; None for our small games."""
     if not is_external(env):
-        return None
+        return _LARGE_GAMES.get(split_spec(env)[0])
     if env.startswith("ALE/"):
         return "pixels"
     if env.startswith("minatar/"):
@@ -313,11 +326,13 @@ def _probe(env: str, config: EnvironmentConfig) -> Kind:
 
 
 def default_rule(env: str) -> str:
-    """What `auto` stands for: sprout in our own games, where it was discovered, else actor-critic.
+    """What `auto` stands for: sprout in our small games, where it was discovered; actor-critic
+    elsewhere.
 
     Measured: docs/zoo.md.
     """
-    return "actor_critic" if is_external(env) else DEFAULT_RULE
+    large = is_external(env) or split_spec(env)[0] in _LARGE_GAMES
+    return "actor_critic" if large else DEFAULT_RULE
 
 
 def without_preset(rule: str) -> str:

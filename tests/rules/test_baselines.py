@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from discorl.errors import DiscorlError
+from discorl.life.config import LearningConfig
 from discorl.outputs import AgentOutputs
 from discorl.rollout import Transitions
 from discorl.rules.actor_critic import ActorCritic
@@ -121,8 +123,8 @@ def test_actor_critic_entropy_bonus_pulls_to_uniform():
 
 def test_actor_critic_entropy_cost_falls_with_age():
     rule = replace(
-        PLAIN, entropy_cost=0.5, final_entropy_cost=0.1, entropy_hold=2, entropy_updates=4
-    )
+        PLAIN, entropy_cost=0.5, final_entropy_cost=0.1, entropy_hold=0.25, entropy_fall=0.5
+    ).for_run(8)
     costs, state = [], None
     for _ in range(8):
         targets, state, loss, _ = run(rule, outputs(), transitions(), state)
@@ -131,6 +133,16 @@ def test_actor_critic_entropy_cost_falls_with_age():
         torch.testing.assert_close(loss, plain)
     assert costs == pytest.approx([0.5, 0.5, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1])
     assert state.updates.item() == 8
+
+
+def test_actor_critic_must_know_the_run_for_a_falling_cost():
+    falling = replace(PLAIN, entropy_fall=0.5)
+    with pytest.raises(DiscorlError, match="set run_updates"):
+        falling.initial_state(f64, "cpu")
+    assert PLAIN.for_run(8) == PLAIN
+    # A run says it by itself, and a shorter one falls sooner.
+    learning = LearningConfig()
+    assert [learning.learner(None, falling, n).rule.run_updates for n in (8, 80)] == [8, 80]
 
 
 def test_actor_critic_counts_updates_only_for_a_falling_cost():

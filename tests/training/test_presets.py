@@ -95,15 +95,15 @@ def test_a_rules_own_settings_come_over_those_of_the_preset():
     pixels = make_config("ALE/Pong-v5", "actor_critic:discount=0.9").rule
     assert pixels == (
         "actor_critic:normalize_advantage=true,value_cost=2.5,entropy_cost=0.03,"
-        "final_entropy_cost=0.003,entropy_hold=7500,entropy_updates=18750,discount=0.9"
+        "final_entropy_cost=0.003,entropy_hold=0.2,entropy_fall=0.5,discount=0.9"
     )
     assert load_rule(pixels) == ActorCritic(
         normalize_advantage=True,
         value_cost=2.5,
         entropy_cost=0.03,
         final_entropy_cost=0.003,
-        entropy_hold=7500,
-        entropy_updates=18_750,
+        entropy_hold=0.2,
+        entropy_fall=0.5,
         discount=0.9,
     )
     assert make_config("catch", "actor_critic").rule == "actor_critic"
@@ -169,7 +169,7 @@ def test_the_papers_settings(env, expected):
 def test_the_papers_rule_is_its_own_unless_another_is_named():
     assert make_config("sokoban", preset="paper").rule == "disco103"
     assert make_config("sokoban", "sprout", "paper").rule == "sprout"
-    assert make_config("sokoban").rule == "sprout"
+    assert make_config("sokoban", "sprout").rule == "sprout"
 
 
 def test_the_papers_settings_can_be_overridden_and_refused():
