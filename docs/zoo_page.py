@@ -63,6 +63,8 @@ class Run:
     """What the field reports in place of the return, where it does."""
     score_interval: list[float] | None = None
     """Of the score over this run's episodes, where it is known."""
+    compiled: bool = False
+    """Whether updates were compiled, which takes less time and rounds differently."""
 
 
 @dataclass
@@ -209,6 +211,7 @@ def _run(result: Any) -> Run:
         curve[points, 1].round(4).tolist(),
         score and round(score.value, 6),
         interval,
+        result.config.get("compile", False),
     )
 
 
@@ -229,7 +232,7 @@ def _command(config: CompareConfig, entrant: Entrant, env: str) -> str:
     words += _budget(config)
     plain = flat_settings(make_config(env, entrant.rule, config.preset))
     for name, value in flat_settings(config.train_config(entrant, env, 0)).items():
-        if name not in ("seed", "steps") and value != plain[name]:
+        if name not in ("seed", "steps", "compile") and value != plain[name]:
             words += _flag_words(name, value)
     return shlex.join(words)
 
@@ -313,7 +316,8 @@ def _summary(zoo: Zoo) -> str:
             if verdict := _verdict(task.difference(main, other)):
                 cells[index] += f", {verdict}"
         rows.append([_code(env), _number(task.random_return, digits), *cells])
-    rows.append(["at least level", "", "", *(_level_count(zoo, [other]) for other in others)])
+    levels = (_level_count(zoo, main, [other]) for other in others)
+    rows.append(["at least level", "", "", *levels])
     rows.append(["IQM of scores [95% interval]", "", *(_iqm(zoo, name) for name in zoo.entrants)])
     lines = [
         "## All tasks\n",
@@ -323,14 +327,12 @@ def _summary(zoo: Zoo) -> str:
         "few seeds these intervals are wide, so *level* may mean that more seeds are needed.",
         "n: seeds.",
     ]
-    peers = [name for name in others if name.startswith("zoo/")]
-    if len(peers) > 1 and (count := _level_count(zoo, peers)):
-        words = " and ".join(map(_code, peers))
-        lines += [f"\nAt least level with {words} together: {count} tasks."]
+    lines += _against_tuned(zoo)
     lines += [
         f"\nIQM: the interquartile mean of the scores of all runs on {_code(main)}'s tasks,",
         "where 0 is random play and 1 the best entrant's mean on that task. Its interval is a",
-        "bootstrap over seeds, drawn anew within each task: it says nothing about other tasks.",
+        "bootstrap over seeds, drawn anew within each task: it says nothing about other tasks, and",
+        "there is none where a task has a single seed.",
     ]
     beaten = [env for env, task in zoo.tasks.items() if task.scores(main) is None]
     if beaten:
@@ -339,11 +341,24 @@ def _summary(zoo: Zoo) -> str:
     return "\n".join(line for line in lines if line) + "\n"
 
 
-def _level_count(zoo: Zoo, others: Sequence[str]) -> str:
-    """On how many of the tasks that can be judged the main entrant is not worse than any."""
+def _against_tuned(zoo: Zoo) -> list[str]:
+    """Lines that say on how many tasks each rule is at least level with all tuned peers."""
+    peers = [name for name in zoo.entrants if name.startswith("zoo/")]
+    rules = [name for name in zoo.entrants if not is_peer(name)]
+    counts = [
+        (name, count) for name in rules if peers and (count := _level_count(zoo, name, peers))
+    ]
+    if not counts:
+        return []
+    words = " and ".join(map(_code, peers))
+    tasks = ", ".join(f"{_code(name)} on {count} tasks" for name, count in counts)
+    return [f"\nAt least level with {words}, where all have two seeds or more: {tasks}."]
+
+
+def _level_count(zoo: Zoo, name: str, others: Sequence[str]) -> str:
+    """On how many of the tasks that can be judged an entrant is not worse than any other."""
     verdicts = [
-        [_verdict(task.difference(zoo.main, other)) for other in others]
-        for task in zoo.tasks.values()
+        [_verdict(task.difference(name, other)) for other in others] for task in zoo.tasks.values()
     ]
     judged = [found for found in verdicts if all(found)]
     level = sum("worse" not in found for found in judged)
@@ -359,7 +374,10 @@ def _iqm(zoo: Zoo, name: str) -> str:
         return ""
     if len(scores) < len(scored):
         return f"has {len(scores)} of {len(scored)} tasks"
-    estimate = interquartile_estimate([part for part in scores if part is not None])
+    found = [part for part in scores if part is not None]
+    estimate = interquartile_estimate(found)
+    if min(map(len, found)) == 1:
+        return f"{estimate.value:.3f}, single seeds"
     return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
@@ -420,6 +438,12 @@ def _notes(task: Task, ran: Sequence[str], env: str) -> list[str]:
         missing = sorted({*task.seeds} - {run.seed for run in task.entrants[name].runs})
         if missing:
             notes.append(f"{_code(name)}: seeds {NOT_RUN}: {', '.join(map(str, missing))}.\n")
+        compiled = [str(run.seed) for run in task.entrants[name].runs if run.compiled]
+        if compiled:
+            notes.append(
+                f"{_code(name)}: run with `--compile`, which is faster and rounds differently: "
+                f"seeds {', '.join(compiled)}.\n"
+            )
         algorithm, _ = split_spec(name)
         if algorithm.startswith("zoo/") and zoo_entry(peer_algorithm(algorithm), env) is None:
             notes.append(f"{_code(name)}: no entry in the zoo; the package's own defaults.\n")

@@ -148,7 +148,8 @@ def test_verdicts_and_scores(script: ModuleType) -> None:
     assert "| `a` | 20.00 | 1 | 9 | 1 |  |  |" in text
     assert "`a`: seeds not run: 1, 2." in text
     assert "| at least level |  |  | 1 of 1 | 1 of 1 |  |" in text
-    assert "At least level with `zoo/ppo` and `zoo/dqn` together: 1 of 1 tasks." in text
+    assert "| 0.500 [0.450, 0.550] |" in text
+    assert "| 1.000, single seeds |" in text
     assert "`zoo/ppo`: no entry in the zoo; the package's own defaults." in text
     # 0 is random play, 1 the best mean
     np.testing.assert_allclose(zoo.tasks["Taxi-v4"].scores("ours"), [0.45, 0.5, 0.55])
@@ -158,6 +159,31 @@ def test_verdicts_and_scores(script: ModuleType) -> None:
     # An entrant that ran on some tasks only
     worse.tasks["other"] = invented(script, ours=[1.0, 2, 3]).tasks["Taxi-v4"]
     assert "| has 1 of 2 tasks |" in script.page(worse)
+
+
+def test_compiled_runs_are_told(script: ModuleType) -> None:
+    # Given runs of one rule, some of which were compiled
+    zoo = invented(script, ours=[1.0, 2, 3])
+    runs = zoo.tasks["Taxi-v4"].entrants["ours"].runs
+    runs[1:] = [replace(run, compiled=True) for run in runs[1:]]
+    # Then the page says which, and they have one command.
+    text = script.page(zoo)
+    assert (
+        "`ours`: run with `--compile`, which is faster and rounds differently: seeds 1, 2." in text
+    )
+    config = CompareConfig(rules=("actor_critic",), envs=(CATCH,), set=("compile=true",))
+    (entrant,) = config.entrants()
+    assert "--compile" not in script._command(config, entrant, CATCH)
+
+
+def test_every_rule_is_held_against_the_tuned_peers(script: ModuleType) -> None:
+    peers = {"zoo_ppo": [1.0, 2, 3], "zoo_dqn": [8.0, 10, 13]}
+    text = script.page(invented(script, ours=[9.0, 10, 11], b=[3.0, 3, 4], a=[20.0], **peers))
+    # One is level with both, one worse than one of them, and one has too few seeds to tell.
+    assert (
+        "At least level with `zoo/ppo` and `zoo/dqn`, where all have two seeds or more: "
+        "`ours` on 1 of 1 tasks, `b` on 0 of 1 tasks." in text
+    )
 
 
 def test_a_task_where_nobody_beats_random_play_has_no_scores(script: ModuleType) -> None:
