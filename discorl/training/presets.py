@@ -302,7 +302,7 @@ def environment_kind(env: str, settings: Settings) -> Kind | None:
     """The kind of an environment from outside, which is made once to see, or of a game of ours that
     is as large as those; None for our small games."""
     if not is_external(env):
-        return _LARGE_GAMES.get(split_spec(env)[0])
+        return _large_game(env)
     if env.startswith("ALE/"):
         return "pixels"
     if env.startswith("minatar/"):
@@ -319,6 +319,11 @@ def environment_config(settings: Settings) -> EnvironmentConfig:
     return change(EnvironmentConfig(), own)
 
 
+def _large_game(env: str) -> Kind | None:
+    """What agents see in a game of ours that is as large as those from outside; None of others."""
+    return _LARGE_GAMES.get(env.partition(":")[0])
+
+
 @cache
 def _probe(env: str, config: EnvironmentConfig) -> Kind:
     with closing(make_environment(env, 1, config=config)) as made:
@@ -331,8 +336,7 @@ def default_rule(env: str) -> str:
 
     Measured: docs/zoo.md.
     """
-    large = is_external(env) or split_spec(env)[0] in _LARGE_GAMES
-    return "actor_critic" if large else DEFAULT_RULE
+    return "actor_critic" if is_external(env) or _large_game(env) else DEFAULT_RULE
 
 
 def without_preset(rule: str) -> str:

@@ -1,5 +1,7 @@
 """Presets: which settings a rule has in which kind of environment."""
 
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -85,6 +87,18 @@ def test_what_ships_is_chosen_by_the_environment():
     assert default_rule("catch") == make_config("catch").rule == "sprout"
     assert default_rule("CartPole-v1") == "actor_critic"
     assert make_config("CartPole-v1").rule == make_config("CartPole-v1", "actor_critic").rule
+
+
+def test_families_have_the_settings_of_games():
+    assert make_config("family:grid,seed=7").rule == "sprout"
+    assert make_config("family:grid,seed=7").num_envs == make_config("catch").num_envs
+
+
+def test_a_large_game_of_ours_has_the_settings_of_its_kind():
+    ours = make_config("sokoban:boxes=1")
+    outside = make_config("minatar/breakout")
+    assert replace(ours, env=outside.env) == outside
+    assert make_config("sokoban", "disco103").rule == "disco103:discount=0.99,max_abs_value=30"
 
 
 def test_a_rules_own_settings_come_over_those_of_the_preset():
