@@ -83,6 +83,10 @@ class Pair:
         teacher = self.teacher.configured(**settings)
         return replace(self, teacher=teacher, student=self.student.configured(**settings))
 
+    def for_run(self, updates: int) -> Self:
+        """The same: neither changes with the length of a run."""
+        return self
+
     def heads(self, num_actions: int) -> HeadSpec:
         """The leader's."""
         return self.leader.heads(num_actions)

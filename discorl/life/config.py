@@ -13,7 +13,7 @@ from discorl.errors import DiscorlError
 from discorl.group import SOLO, Group
 from discorl.learner import Learner
 from discorl.optim import ClippedAdam, Schedule
-from discorl.rules.base import HandWritten, UpdateRule
+from discorl.rules.base import UpdateRule
 from discorl.settings import (
     Count,
     FlatView,
@@ -203,7 +203,7 @@ class LearningConfig:
             self.warmup_updates,
         )
         optimiser = ClippedAdam(schedule, max_step=self.max_step, weight_decay=self.weight_decay)
-        if isinstance(rule, HandWritten) and updates is not None:
+        if updates is not None:
             rule = rule.for_run(updates)
         return Learner(agent, rule, optimiser, self.learn_first_steps, group=group)
 

@@ -117,7 +117,7 @@ class ActorCritic(HandWritten):
         )
 
     def for_run(self, updates: int) -> ActorCritic:
-        """See `HandWritten.for_run`."""
+        """See `UpdateRule.for_run`: the entropy cost may fall over shares of the run."""
         return replace(self, run_updates=updates) if self.entropy_fall else self
 
     def initial_state(self, dtype: torch.dtype, device: torch.device | str) -> ActorCriticState:

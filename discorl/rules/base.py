@@ -61,6 +61,10 @@ class UpdateRule(Protocol):
         """The same rule with other settings."""
         ...
 
+    def for_run(self, updates: int) -> Self:
+        """The same rule for a run of so many updates: for rules that change with an agent's age."""
+        ...
+
     def heads(self, num_actions: int) -> HeadSpec:
         """The heads an agent with this many actions must have."""
         ...
@@ -124,7 +128,7 @@ class HandWritten:
         return replace(self, **settings)  # type: ignore[type-var]
 
     def for_run(self, updates: int) -> Self:
-        """The same rule for a run of so many updates: for rules that change with an agent's age."""
+        """See `UpdateRule.for_run`: most rules do not ask how long a run is."""
         return self
 
     def initial_state(self, dtype: torch.dtype, device: torch.device | str) -> Any:

@@ -148,6 +148,10 @@ class DiscoRule:
         provenance = self.provenance | {"changed_settings": ", ".join(told)}
         return replace(self, config=replace(self.config, **settings), provenance=provenance)
 
+    def for_run(self, updates: int) -> DiscoRule:
+        """The same: what changes with an agent's age is in the rule's state."""
+        return self
+
     needs_advantages: ClassVar[bool] = False
 
     @property
