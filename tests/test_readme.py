@@ -33,6 +33,7 @@ CONFIGS = {
 }
 FEW_STEPS = 34
 """Enough for an update at the default batch and number of environments."""
+FEW_META_STEPS = 3
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -74,6 +75,7 @@ def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
     names = {"__name__": "example"}
     for block in blocks(path, "python"):
         code = re.sub(r"\b(\w*steps)=\d+", rf"\1={FEW_STEPS}", block)
+        code = re.sub(r"\bmeta_steps=\d+", f"meta_steps={FEW_META_STEPS}", code)
         exec(compile(code, path.name, "exec", dont_inherit=True), names)  # then none raises
 
 

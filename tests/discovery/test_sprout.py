@@ -28,10 +28,10 @@ def test_it_comes_with_the_package_and_says_how_it_was_made():
 def test_its_run_can_be_repeated(tmp_path):
     """Bit for bit on one machine with one thread; elsewhere sampled actions may differ."""
     config = DiscoverConfig.from_json(read_json(RUN / "config.json"))
-    start_discovery(replace(config, meta_steps=20, eval_steps=1), tmp_path / "run")
+    start_discovery(replace(config, meta_steps=10, eval_steps=1), tmp_path / "run")
     found = {r["step"]: r for r in read_metrics(tmp_path / "run") if "meta/meta_loss" in r}
     logged = {r["step"]: r for r in read_metrics(RUN) if "meta/meta_loss" in r}
-    assert sorted(found) == [5, 10, 15, 20]
+    assert sorted(found) == [5, 10]
     for step, record in found.items():
         for name in ("meta/meta_loss", "meta/entropy", "population/return"):
             assert record[name] == pytest.approx(logged[step][name], abs=0.03), (step, name)
