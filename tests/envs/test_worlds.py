@@ -171,6 +171,21 @@ def test_crafter_tells_achievements(spec, tmp_path):
     assert wakes == pytest.approx(round(wakes))
 
 
+def test_watching_crafter_changes_nothing():
+    """It draws large pictures, and takes random numbers for the grain of the night."""
+    pytest.importorskip("crafter", reason="needs pip install 'discorl[crafter]'")
+    make = find_world("crafter").load("crafter:find_crafter")("crafter", 1)
+    alone, watched = make(), make()
+    for env in (alone, watched):
+        env.reset(seed=0)
+        env._env._step = 200  # It is night.
+    for _ in range(5):
+        picture = watched.render()
+        assert picture.shape == (540, 540, 3)
+        assert picture.dtype == np.uint8
+        assert np.array_equal(alone.step(0)[0], watched.step(0)[0])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", [needs("nethack:task=score")])
 def test_the_crop_is_around_the_hero(spec):
