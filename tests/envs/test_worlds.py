@@ -7,7 +7,9 @@ import importlib
 import math
 import re
 from pathlib import Path
+from typing import get_args
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,9 @@ from discorl.envs import make_environment
 from discorl.envs.base import EnvironmentConfig
 from discorl.envs.bsuite_scores import CAPABILITIES, capability_scores
 from discorl.envs.kinds import text_bytes
+from discorl.envs.nethack import Task
 from discorl.envs.outcomes import told_by
+from discorl.envs.procgen import GAMES, SOME_GAMES, find_procgen
 from discorl.envs.published import PUBLISHED, published_figures
 from discorl.envs.registry import is_external
 from discorl.envs.scores import (
@@ -34,7 +38,11 @@ from discorl.observations import observation_leaves
 from discorl.training.start import resume_run
 from discorl.tree import flatten
 
-FAST = ("minigrid/DoorKey-5x5-v0", "minigrid/DoorKey-5x5-v0:full=true,mission=false")
+FAST = (
+    "minigrid/DoorKey-5x5-v0",
+    "minigrid/DoorKey-5x5-v0:full=true,mission=false",
+    "sokoban:rows=5,columns=5,boxes=1,walls=0,count=4",
+)
 SLOW = (
     "bsuite/catch/0",
     "bsuite/cartpole_noise/3",
@@ -63,7 +71,8 @@ SCORED = [name for name in CAPABILITIES if not name.startswith("mnist")]
 
 def needs(spec):
     world = find_world(spec)
-    marks = [pytest.mark.skipif(not world.installed, reason=f"needs {world.install_line}")]
+    missing = world is not None and not world.installed
+    marks = [pytest.mark.skipif(missing, reason=f"needs {world.install_line if missing else ''}")]
     return pytest.param(spec, marks=marks + ([pytest.mark.slow] if spec in SLOW else []))
 
 
@@ -73,7 +82,7 @@ def test_every_world_is_played(spec):
     first, again, other = (play(spec, seed, 30) for seed in (0, 0, 1))
     assert same(first, again)
     assert not same(first, other)
-    steps = play(spec, 2, 1000 if spec in SLOW else 300)
+    steps = play(spec, 2, 1000)
     assert sum(int(step.ended.sum()) for step in steps) > 0 or spec == "nethack"
 
 
@@ -94,7 +103,7 @@ def same(one, other):
     return all(torch.equal(leaf, flatten(b)[k]) for a, b in pairs for k, leaf in flatten(a).items())
 
 
-@pytest.mark.parametrize("spec", [needs(spec) for spec in (*FAST[:1], *SLOW)])
+@pytest.mark.parametrize("spec", [needs(spec) for spec in (*FAST, *SLOW)])
 def test_every_world_is_trained_in(spec, tmp_path):
     run = discorl.train(spec, RULE, tmp_path / "run", steps=20, **TINY)
     assert run["updates"] > 0
@@ -135,7 +144,9 @@ def test_modules_are_not_taken_for_worlds():
         ("dmlab", "dmlab/"),
     ],
 )
-def test_what_their_own_packages_call_them_leads_to_our_names(spec, name):
+def test_what_their_own_packages_call_them_leads_to_our_names(spec, name, monkeypatch):
+    # Other tests may have imported the package that registers it.
+    monkeypatch.delitem(gymnasium.registry, spec, raising=False)
     world = next(world for world in WORLDS if world.name == name)
     with pytest.raises(DiscorlError) as error:
         make_environment(spec, 1)
@@ -203,6 +214,45 @@ def test_the_crop_is_around_the_hero(spec):
     glyphs, crop = step.observation["glyphs"][0], step.observation["crop"][0]
     assert crop[4, 4] == glyphs[row, column]
     assert crop.dtype == glyphs.dtype == torch.int16
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("procgen/coinrun:mode=extreme", "coinrun has no mode extreme; chaser, dodgeball, leaper"),
+        ("procgen/bigfish:mode=memory", "bigfish has no mode memory"),
+        ("procgen/miner:mode=exploration", "miner has no mode exploration"),
+        ("procgen/maze:mode=exploration,levels=200", "takes neither levels nor first"),
+        ("procgen/coinrnu", "Did you mean procgen/coinrun"),
+    ],
+)
+def test_modes_that_a_procgen_game_does_not_have(spec, words):
+    """Before the engine, which would end the process, is asked: so it need not be there."""
+    with pytest.raises(DiscorlError, match=words):
+        find_procgen(spec, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *(needs(f"procgen/{game}:mode=easy") for game in GAMES),
+        *(
+            needs(f"procgen/{game}:mode={mode}")
+            for mode in SOME_GAMES
+            for game in sorted(SOME_GAMES[mode])
+        ),
+    ],
+)
+def test_every_procgen_game_in_every_mode(spec):
+    assert all(torch.isfinite(step.reward).all() for step in play(spec, 0, 50))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", [needs(f"nethack:task={task}") for task in get_args(Task)])
+def test_every_task_of_nethack(spec):
+    steps = play(spec, 0, 50)
+    assert steps[-1].observation["glyphs"].shape == (2, 21, 79)
 
 
 @pytest.mark.slow
