@@ -116,6 +116,11 @@ def run_notes(trainer: Trainer) -> list[str]:
             f"warning: nothing is learned in {trainer.config.steps} steps: replay holds a batch "
             f"only at step {first}. Raise --steps, or lower --batch-size"
         )
+    if getattr(life.env, "offers_masks", False):
+        notes.append(
+            "warning: the environment tells which actions are legal, but not in what agents see, "
+            "so they may take any. --mask-actions keeps to legal ones"
+        )
     if trainer.config.life.network.bfloat16 and emulates_bfloat16(life.device):
         notes.append(
             "warning: this processor has no instructions for bfloat16 and computes it several "
