@@ -31,7 +31,8 @@ def mean_metrics(pending: list[tuple[int, Metrics]]) -> dict[str, float]:
         row, column = bad[0].tolist()
         raise DiscorlError(
             f"{metric_name(names[column])} is not finite at step {pending[row][0]}. Training "
-            "stopped; every checkpoint is from before it. A smaller --learning-rate may help."
+            "stopped; every checkpoint is from before it. A smaller --learning-rate may help, and "
+            "if observations are large, --normalize-observations."
         )
     return dict(zip(names, table.mean(dim=0).tolist(), strict=True))
 
