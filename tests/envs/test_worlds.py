@@ -4,6 +4,7 @@ Where it is not, its test is skipped and says what installs it.
 """
 
 import importlib
+import json
 import math
 import re
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 import discorl
+from discorl.cli.__main__ import main
 from discorl.envs import make_environment
 from discorl.envs.base import EnvironmentConfig
 from discorl.envs.bsuite_scores import CAPABILITIES, capability_scores
@@ -175,7 +177,7 @@ def test_missions_are_read(spec):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", [needs("crafter:steps=30")])
-def test_crafter_tells_achievements(spec, tmp_path):
+def test_crafter_tells_achievements(spec, tmp_path, capsys):
     run = discorl.train(spec, RULE, tmp_path / "run", steps=16, **TINY)
     assert run["score"] == "crafter_score"
     for part in ("training", "evaluation"):
@@ -183,6 +185,11 @@ def test_crafter_tells_achievements(spec, tmp_path):
         assert len(rates) == 22
         assert all(0 <= rate <= 1 for rate in rates.values())
         assert run[f"score_{part}"] == pytest.approx(crafter_score(rates))
+    command = ["evaluate", run["folder"], "--env", "crafter:steps=20", "--episodes", "2", "--json"]
+    assert main(command) == 0
+    told = json.loads(capsys.readouterr().out)
+    rates = told["sampled"]["outcomes"]
+    assert told["sampled"]["score"] == {"crafter_score": pytest.approx(crafter_score(rates))}
     more = resume_run(Path(run["folder"]), steps=24)
     # What was achieved before the resume still counts.
     episodes = more["episodes"]
