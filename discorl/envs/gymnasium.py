@@ -44,6 +44,7 @@ _Flags = npt.NDArray[np.bool_]
 _Floats = npt.NDArray[np.float32]
 _WHOLE = "biu"
 """Kinds of numbers that are always finite."""
+_MASKS = "; it tells which actions are legal, and --mask-actions keeps to them"
 
 
 class GymnasiumEnvironment:
@@ -320,7 +321,7 @@ class GymnasiumEnvironment:
             )
         return DiscorlError(
             f"environment '{self.name}' raised {type(error).__name__}: {error}"
-            f"{where_raised(error)} at step {self._steps}"
+            f"{where_raised(error)} at step {self._steps}{_MASKS if self.offers_masks else ''}"
         )
 
     def _error(self, problem: str) -> DiscorlError:

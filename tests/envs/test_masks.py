@@ -231,6 +231,14 @@ def test_what_is_wrong_with_a_mask_is_said():
         make_environment("locked_envs:Within", 2)
 
 
+def test_an_environment_that_refuses_an_action_is_told_how_to_be_asked():
+    env = make_environment("locked_envs:InInfo", 2)
+    env.reset(0)
+    closed = [int((copy.unwrapped.mask == 0).argmax()) for copy in env._env.envs]
+    with pytest.raises(DiscorlError, match=r"is locked .*--mask-actions keeps to them$"):
+        env.step(torch.tensor(closed))
+
+
 @pytest.mark.parametrize("name", ["Taxi-v4", "locked_envs:ByMethod"])
 def test_the_checker_tells_of_masks_that_are_not_seen(name):
     texts = [finding.text for finding in check_environment(name)]
