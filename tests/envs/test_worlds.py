@@ -213,6 +213,18 @@ def test_watching_crafter_changes_nothing():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("spec", [needs("nethack:task=score"), needs("minihack/Room-5x5-v0")])
+def test_nethack_is_watched_in_tiles(spec):
+    env = make_environment(spec, 1)
+    env.reset(0)
+    assert env.renders
+    assert env.frames_per_second == 6
+    picture = env.render()
+    assert picture.shape[2] == 3
+    assert picture.any()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [needs("nethack:task=score")])
 def test_the_crop_is_around_the_hero(spec):
     env = make_environment(spec, 1)
