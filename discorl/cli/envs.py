@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Column, Table
 
 from discorl.envs.base import EnvironmentConfig
@@ -64,6 +63,7 @@ class EnvsCommand:
         _print_table(games)
         _print_table(families)
         _print_table(worlds)
+        _print_install_lines(worlds)
         _print_table(outside)
         return 0
 
@@ -164,15 +164,33 @@ def _range(values: Sequence[Any]) -> str:
 def _print_table(entries: list[dict[str, Any]]) -> None:
     """One row per entry, with the optimum, or how to install it, where entries have one."""
     extra = [name for name in ("optimum", "install") if name in entries[0]]
-    table = Table("name", "settings", *extra, "what it is")
+    columns = ("name", "settings", *extra, "what it is")
+    table = Table(*(Column(name, overflow="fold") for name in columns))
     for entry in entries:
         settings = ", ".join(f"{key}={value}" for key, value in entry["settings"].items())
         more = [_number(entry["optimum"])] if "optimum" in entry else []
         if "install" in entry:
-            more = ["installed" if entry["installed"] else entry["install"]]
-        # A bracket would be read as markup: pip install '.[crafter]'.
-        table.add_row(entry["name"], settings, *map(escape, more), entry["summary"])
+            more = [_presence(entry)]
+        table.add_row(entry["name"], settings, *more, entry["summary"])
     Console().print(table)
+
+
+def _presence(entry: dict[str, Any]) -> str:
+    if entry["installed"]:
+        return "installed"
+    return "see below" if _is_line(entry["install"]) else entry["install"]
+
+
+def _is_line(install: str) -> bool:
+    return install.startswith("pip ")
+
+
+def _print_install_lines(entries: list[dict[str, Any]]) -> None:
+    """Whole and unwrapped, so that they can be copied."""
+    for entry in entries:
+        if not entry["installed"] and _is_line(entry["install"]):
+            line = f"{entry['name']:11}{entry['install']}"
+            Console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_description(description: dict[str, Any]) -> None:

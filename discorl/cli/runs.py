@@ -82,6 +82,8 @@ class EvaluateCommand:
 
     folder: tyro.conf.Positional[Path]
     """A training run's folder."""
+    env: str | None = None
+    """Another environment than the run's, such as levels to test on; by default the run's own."""
     episodes: Count = 100
     """How many episodes of each."""
     checkpoint: str = "newest"
@@ -100,6 +102,7 @@ class EvaluateCommand:
     examples: ClassVar = (
         "discorl evaluate runs/a",
         "discorl evaluate runs/a --checkpoint best --episodes 500 --seed 7",
+        "discorl evaluate runs/coinrun --env procgen/coinrun:mode=easy",
     )
 
     def __post_init__(self) -> None:
@@ -108,26 +111,41 @@ class EvaluateCommand:
     def run(self) -> int:
         """Evaluate and print."""
         # Here, so that --help does not wait for PyTorch.
+        from discorl.envs.scores import field_score
         from discorl.runtime import computing_on, tune_process
         from discorl.training.handle import Run
 
         tune_process(threads_by_size=True)
         run = Run(self.folder)
+        env = self.env or run.config.env
         agent = run.load_agent(self.checkpoint, self.device)
         work = self.episodes * sum(p.numel() for p in agent.params.values())
         with computing_on(self.threads, work):
             results = {name: asdict(self._evaluate(run, name)) for name in ("greedy", "sampled")}
+        for result in results.values():
+            score = field_score(env, result["mean_return"], result["outcomes"])
+            result["score"] = score and {score.name: score.value}
         if self.json:
-            print(json.dumps({"step": agent.info["steps"], **results}))
+            print(json.dumps({"step": agent.info["steps"], "env": env, **results}))
             return 0
         console = Console()
         step = agent.info["steps"]
-        console.print(f"{self.folder} at step {step}, {self.episodes} episodes each:")
+        where = f" in {self.env}" if self.env else ""
+        console.print(
+            f"{self.folder} at step {step}, {self.episodes} episodes each{where}:",
+            highlight=False,
+            soft_wrap=True,
+        )
         for name, result in results.items():
             console.print(
                 f"  {name:8} return {result['mean_return']:.3f} ± {result['std_return']:.3f}, "
                 f"length {result['mean_length']:.1f}"
                 + (f", {result['unfinished']} unfinished" if result["unfinished"] else "")
+                + "".join(
+                    f", {name.replace('_', ' ')} {value:.3f}"
+                    for name, value in (result["score"] or {}).items()
+                ),
+                soft_wrap=True,
             )
         return 0
 
@@ -143,6 +161,7 @@ class EvaluateCommand:
                 device=self.device,
                 max_steps=self.max_steps,
                 watch=watch,
+                env=self.env,
             )
 
 

@@ -74,12 +74,11 @@ def published_rows(summary: Summary) -> list[list[str]]:
     """Published figures for the environments as a table's cells, the header first; nothing if
     there are none."""
     rows = [
-        [env, figures.measure, figures.steps, who, f"{value:g}", figures.source]
+        [env, figures.measure, figures.steps, str(figures), figures.source]
         for env in summary.config.envs
         for figures in published_figures(env)
-        for who, value in figures.values.items()
     ]
-    header = ["environment", "published", "steps", "agent", "figure", "source"]
+    header = ["environment", "published", "steps", "figures", "source"]
     return [header, *rows] if rows else []
 
 
@@ -95,13 +94,17 @@ def make_table(summary: Summary) -> Table:
 
 
 def make_published_table(summary: Summary) -> Table | None:
-    """Published figures for a terminal; None if there are none."""
+    """Published figures for a terminal, the sources in full below; None if there are none."""
     rows = published_rows(summary)
     if not rows:
         return None
-    table = _empty_table(rows[0])
-    for row in rows[1:]:
-        table.add_row(*map(Text, row))
+    header, *rows = rows
+    sources = dict.fromkeys(row[-1] for row in rows)
+    table = Table(caption=Text("\n".join(sources)), caption_justify="left")
+    for column in header:
+        table.add_column(column, overflow="fold")
+    for *cells, source in rows:
+        table.add_row(*map(Text, cells), Text(source.partition(",")[0]))
     return table
 
 

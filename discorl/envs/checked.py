@@ -29,17 +29,41 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
-        observation, info = super().reset(seed=seed, options=options)
+        returned = super().reset(seed=seed, options=options)
+        observation, info = _parts("reset", returned, "observation, info")
         self._reader.check(observation)
         return observation, _what_is_read(info)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Act."""
-        observation, reward, terminated, truncated, info = super().step(action)
+        observation, reward, terminated, truncated, info = _parts(
+            "step", super().step(action), "observation, reward, terminated, truncated, info"
+        )
         self._reader.check(observation)
         if space_form(self.env.action_space) != self._actions:
             raise DiscorlError(f"its action space changed to {self.env.action_space}")
-        return observation, reward, terminated, truncated, _what_is_read(info)
+        return observation, _number(reward), terminated, truncated, _what_is_read(info)
+
+
+def _parts(method: str, returned: Any, names: str) -> tuple[Any, ...]:
+    """What a method returned, in as many parts as it should have, the last of them a dictionary."""
+    if not isinstance(returned, tuple) or len(returned) != len(names.split(", ")):
+        got = f"{len(returned)} values" if isinstance(returned, tuple) else type(returned).__name__
+        raise DiscorlError(f"{method}() must return {names}, as Gymnasium has it, got {got}")
+    if not isinstance(returned[-1], dict):
+        kind = type(returned[-1]).__name__
+        raise DiscorlError(f"{method}() must return {names}, of which info is a dict, got {kind}")
+    return returned
+
+
+def _number(reward: Any) -> Any:
+    """A reward; an array that holds one number counts as that."""
+    if isinstance(reward, float | int | np.generic):
+        return reward
+    try:
+        return float(np.asarray(reward).item())
+    except (TypeError, ValueError) as error:
+        raise DiscorlError(f"reward: expected a number, got {reward!r}") from error
 
 
 def _what_is_read(info: dict[str, Any]) -> dict[str, Any]:

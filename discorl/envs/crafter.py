@@ -18,6 +18,9 @@ from discorl.envs.outcomes import OUTCOME
 from discorl.envs.settings import parse_settings
 from discorl.envs.tools import check_least
 
+_PICTURE = 540
+"""Side of what a person watches, in pixels."""
+
 
 @dataclass(frozen=True)
 class CrafterSettings:
@@ -86,8 +89,12 @@ class Crafter(gymnasium.Env[Any, Any]):
         return env
 
     def render(self) -> Any:
-        """A larger image of the same."""
-        return self._env.render(np.array([540, 540]))
+        """A larger image of the same, whose drawing takes no random numbers from the world."""
+        random = self._env._world.random
+        before = random.get_state()
+        picture = self._env.render((_PICTURE, _PICTURE))
+        random.set_state(before)
+        return picture
 
 
 class _Ordered(dict[Any, None]):

@@ -14,6 +14,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
+from discorl.envs.masks import tells_by_method
 from discorl.envs.outcomes import Outcomes
 from discorl.envs.spaces import ActionWriter, ObservationReader
 from discorl.envs.vector_envs import (
@@ -23,6 +24,7 @@ from discorl.envs.vector_envs import (
     autoreset_mode,
     end_workers,
     first_of,
+    first_wrapped,
     limit_waiting,
     step_limit,
     where_raised,
@@ -42,6 +44,7 @@ _Flags = npt.NDArray[np.bool_]
 _Floats = npt.NDArray[np.float32]
 _WHOLE = "biu"
 """Kinds of numbers that are always finite."""
+_MASKS = "; it tells which actions are legal, and --mask-actions keeps to them"
 
 
 class GymnasiumEnvironment:
@@ -179,7 +182,8 @@ class GymnasiumEnvironment:
         shown, info = self._call(self._env.reset, seed=seed)
         observation = self._read(shown)
         self._check_masks(observation, self._nowhere())
-        self.offers_masks = ACTION_MASK in info and not self._masked
+        offered = ACTION_MASK in info or tells_by_method(first_wrapped(self._env))
+        self.offers_masks = offered and not self._masked
         self._done = self._nowhere()
         reward = torch.zeros(self.num_envs, device=self._device)
         terminated, truncated, reset = (self._tensor(self._nowhere()) for _ in range(3))
@@ -317,7 +321,7 @@ class GymnasiumEnvironment:
             )
         return DiscorlError(
             f"environment '{self.name}' raised {type(error).__name__}: {error}"
-            f"{where_raised(error)} at step {self._steps}"
+            f"{where_raised(error)} at step {self._steps}{_MASKS if self.offers_masks else ''}"
         )
 
     def _error(self, problem: str) -> DiscorlError:
@@ -345,7 +349,15 @@ def _with_rows(
 
 
 def _tells_legal_actions(spec: ObservationSpec, num_actions: int) -> bool:
-    mask = spec_entries(spec).get(ACTION_MASK)
+    entries = spec_entries(spec)
+    mask = entries.get(ACTION_MASK)
+    for name, entry in entries.items():
+        if mask is None and name.endswith(f".{ACTION_MASK}") and entry.shape == (num_actions,):
+            warnings.warn(
+                f"observation entry '{name}': it masks no actions, because it is inside of another "
+                f"one; a mask is an entry '{ACTION_MASK}' of the whole observation",
+                stacklevel=2,
+            )
     if mask is not None and mask.shape != (num_actions,):
         warnings.warn(
             f"observation entry '{ACTION_MASK}': it has the shape {list(mask.shape)}, but there "

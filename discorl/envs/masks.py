@@ -30,7 +30,7 @@ class LegalActions(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], discretize_actions: int = 0) -> None:
         super().__init__(env)
-        self._method = env.get_wrapper_attr(_METHOD) if env.has_wrapper_attr(_METHOD) else None
+        self._method = env.get_wrapper_attr(_METHOD) if tells_by_method(env) else None
         self._count = ActionWriter(env.action_space, discretize_actions).num_actions
         self._parts = _part_sizes(env.action_space) or [self._count]
         self._plain = not isinstance(env.observation_space, spaces.Dict)
@@ -76,6 +76,11 @@ class LegalActions(gymnasium.Wrapper[Any, Any, Any, Any]):
                 f"--mask-actions: expected a mask of {sum(self._parts)}, got {len(legal)}"
             )
         return _every_combination(legal, self._parts).astype(np.int8)
+
+
+def tells_by_method(env: gymnasium.Env[Any, Any] | None) -> bool:
+    """Whether a single environment has a method that tells legal actions."""
+    return isinstance(env, gymnasium.Env) and env.has_wrapper_attr(_METHOD)
 
 
 def _part_sizes(space: gymnasium.Space[Any]) -> list[int]:

@@ -43,7 +43,8 @@ def find_minigrid(spec: str, num_envs: int) -> Callable[[], Any]:
     known = [i for i in gymnasium.registry if i.startswith(_FAMILIES)]
     found = [i for i in (given, *(family + given for family in _FAMILIES)) if i in known]
     if not found:
-        raise UnknownNameError("environment", name, [PREFIX + i for i in known])
+        short = {i.partition("-")[2] for i in known}
+        raise UnknownNameError("environment", name, [PREFIX + i for i in short])
     return partial(_make, found[0], parse_settings(spec, MiniGridSettings))
 
 

@@ -22,6 +22,8 @@ from discorl.errors import UnknownNameError
 MINIHACK = "minihack/"
 _KEYS = ("glyphs", "blstats", "message")
 _MESSAGE = 256
+_FPS = 6
+"""Steps that a person can follow in a second."""
 _Array = npt.NDArray[Any]
 
 Task = Literal["score", "challenge", "staircase", "staircase_pet", "oracle", "gold", "eat", "scout"]
@@ -61,10 +63,16 @@ class NetHack(gymnasium.Wrapper[Any, Any, Any, Any]):
     numbers of every episode are drawn from those that a seed fixes.
     """
 
+    render_mode = "rgb_array"
+
     def __init__(self, env: gymnasium.Env[Any, Any], crop: int) -> None:
         super().__init__(env)
         nethack = importlib.import_module("nle.nethack")
         self._crop, self._nothing = crop, int(nethack.NO_GLYPH)
+        self._picture = np.zeros(nethack.TILE_RENDER_SHAPE, dtype=np.uint8)
+        self._tiles = False
+        # It says 42, at which nobody could follow.
+        env.unwrapped.metadata = {**env.unwrapped.metadata, "render_fps": _FPS}
         shown = env.observation_space
         assert isinstance(shown, spaces.Dict)
         kinds = int(nethack.MAX_GLYPH) + 1
@@ -101,6 +109,13 @@ class NetHack(gymnasium.Wrapper[Any, Any, Any, Any]):
         aborted = int(info.get("end_status", 0)) == -1
         cut = bool(truncated or (terminated and aborted))
         return self._read(observation), float(reward), bool(terminated and not cut), cut, {}
+
+    def render(self) -> Any:
+        """The map in the game's tiles."""
+        game = self.unwrapped.nethack  # type: ignore[attr-defined]
+        self._tiles = self._tiles or bool(game.setup_tiles())
+        game.draw_frame(buffer=self._picture)
+        return self._picture.copy()
 
     def _read(self, observation: dict[str, _Array]) -> dict[str, _Array]:
         glyphs, state = observation["glyphs"], observation["blstats"].astype(np.float32)

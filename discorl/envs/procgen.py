@@ -20,7 +20,7 @@ from gymnasium.vector.utils import batch_space
 from discorl.envs.kinds import Frames
 from discorl.envs.settings import parse_settings
 from discorl.envs.tools import check_least
-from discorl.errors import UnknownNameError
+from discorl.errors import DiscorlError, UnknownNameError
 
 GAMES = [
     "bigfish",
@@ -42,6 +42,14 @@ GAMES = [
 ]
 PREFIX = "procgen/"
 _SIDE = 64
+SOME_GAMES = {
+    "extreme": {"chaser", "dodgeball", "leaper", "starpilot"},
+    "memory": {"caveflyer", "dodgeball", "heist", "jumper", "maze", "miner"},
+    "exploration": {
+        *("caveflyer", "climber", "coinrun", "heist", "jumper", "leaper", "maze", "ninja")
+    },
+}
+"""Modes that only some games have. The engine ends the whole process where one is missing."""
 _Array = npt.NDArray[Any]
 
 
@@ -51,7 +59,7 @@ class ProcgenSettings:
     the hard ones and tests on all, `levels=0`, which is the default here."""
 
     mode: Literal["easy", "hard", "extreme", "memory", "exploration"] = "hard"
-    """Difficulty: what the benchmark calls the distribution mode."""
+    """Difficulty: what the benchmark calls the distribution mode. Exploration is a single level."""
     levels: int = 0
     """Levels to choose from; 0 for all there are."""
     first: int = 0
@@ -61,6 +69,16 @@ class ProcgenSettings:
 
     def __post_init__(self) -> None:
         check_least(self, levels=0, first=0, stack=1)
+        if self.mode == "exploration" and (self.levels or self.first):
+            raise ValueError(
+                "mode=exploration is a single level: it takes neither levels nor first"
+            )
+
+    def choice(self) -> dict[str, int]:
+        """Which levels there are, as the engine is told; exploration has its own."""
+        if self.mode == "exploration":
+            return {}
+        return {"num_levels": self.levels, "start_level": self.first}
 
 
 class ProcgenGames(VectorEnv[_Array, _Array, _Array]):
@@ -83,10 +101,9 @@ class ProcgenGames(VectorEnv[_Array, _Array, _Array]):
             engine,
             num=num_envs,
             env_name=game,
-            num_levels=settings.levels,
-            start_level=settings.first,
             distribution_mode=settings.mode,
             num_threads=0,
+            **settings.choice(),
         )
         self._env = self._make(rand_seed=0)
         self._stack = settings.stack
@@ -136,5 +153,11 @@ def find_procgen(spec: str, num_envs: int) -> Callable[[], Any]:
     name = spec.partition(":")[0]
     if name.removeprefix(PREFIX) not in GAMES:
         raise UnknownNameError("environment", name, [PREFIX + game for game in GAMES])
-    settings = parse_settings(spec, ProcgenSettings)
-    return partial(ProcgenGames, name.removeprefix(PREFIX), settings, num_envs)
+    game, settings = name.removeprefix(PREFIX), parse_settings(spec, ProcgenSettings)
+    having = SOME_GAMES.get(settings.mode)
+    if having is not None and game not in having:
+        raise DiscorlError(
+            f"environment '{spec}': {game} has no mode {settings.mode}; "
+            f"{', '.join(sorted(having))} have"
+        )
+    return partial(ProcgenGames, game, settings, num_envs)

@@ -27,6 +27,9 @@ class Figures:
     values: dict[str, float]
     """Agent -> figure."""
 
+    def __str__(self) -> str:
+        return ", ".join(f"{agent} {value:g}" for agent, value in self.values.items())
+
 
 PUBLISHED = (
     Figures(

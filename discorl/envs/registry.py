@@ -27,7 +27,7 @@ from discorl.envs.settings import default_settings, parse_settings
 from discorl.envs.sokoban import Sokoban
 from discorl.envs.tensor import TensorEnvironment, TensorGame
 from discorl.envs.umbrella import Umbrella
-from discorl.envs.worlds import WORLDS, find_world, make_world
+from discorl.envs.worlds import WORLDS, find_world, hint_of_world, make_world
 from discorl.errors import DiscorlError, UnknownNameError
 
 GIVEN = "given:"
@@ -142,7 +142,8 @@ def make_game(spec: str) -> TensorGame:
             f"flag: {name} --env-kwargs {resolved.partition(':')[2].replace(',', ' ')}"
         )
     if name not in GAMES:
-        raise UnknownNameError("environment", name, [*GAMES, *(w.name for w in WORLDS)])
+        known = [*GAMES, *(world.example for world in WORLDS)]
+        raise UnknownNameError("environment", name, known, hint_of_world(name))
     return parse_settings(resolved, GAMES[name])
 
 

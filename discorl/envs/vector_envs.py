@@ -36,8 +36,14 @@ def where_raised(error: BaseException) -> str:
 
 def first_of(vector_env: VectorEnv[Any, Any, Any]) -> Any:
     """The first copy, if it lives in this process; else the vector environment."""
-    single = getattr(vector_env.unwrapped, "envs", None)
-    return single[0].unwrapped if single else vector_env
+    single = first_wrapped(vector_env)
+    return vector_env if single is None else single.unwrapped
+
+
+def first_wrapped(vector_env: VectorEnv[Any, Any, Any]) -> gymnasium.Env[Any, Any] | None:
+    """The first copy with its wrappers, if it lives in this process."""
+    copies = getattr(vector_env.unwrapped, "envs", None)
+    return copies[0] if isinstance(copies, list | tuple) and copies else None
 
 
 def action_meanings(vector_env: VectorEnv[Any, Any, Any]) -> tuple[str, ...] | None:

@@ -161,6 +161,11 @@ class NormalizedEnvironment:
         """What its episodes came to, where the environment tells it."""
         return self.env.outcomes if isinstance(self.env, Telling) else Outcomes(self.num_envs)
 
+    @property
+    def offers_masks(self) -> bool:
+        """Whether legal actions are told, but not in what agents see."""
+        return bool(getattr(self.env, "offers_masks", False))
+
     def reset(self, seed: int) -> TimeStep:
         """See `Environment.reset`."""
         return self._normalize(self.env.reset(seed))

@@ -152,14 +152,13 @@ def _means_table(experiments: Experiments) -> Html:
 def _published(runs: Sequence[RunData]) -> Html:
     """Figures of others, for the environments that have some."""
     rows = [
-        (figures.env, figures.measure, figures.steps, who, value, figures.source)
+        (figures.env, figures.measure, figures.steps, str(figures), figures.source)
         for env in dict.fromkeys(run.env for run in runs)
         for figures in published_figures(env)
-        for who, value in figures.values.items()
     ]
     if not rows:
         return Html()
-    header = ("environment", "published", "environment steps", "agent", "figure", "source")
+    header = ("environment", "published", "environment steps", "figures", "source")
     return join([paragraph("Figures that others published.", "quiet"), table(header, rows)])
 
 

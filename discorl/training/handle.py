@@ -141,10 +141,12 @@ class Run(RunFolder):
         device: str | None = None,
         max_steps: int | None = None,
         watch: Watch | None = None,
+        env: AnyEnvironment | None = None,
     ) -> Evaluation:
         """Play whole episodes with one of the run's agents, in environments of their own.
 
         Args:
+          env: another environment than the run's, such as one with levels to test on.
           deterministic: always the likeliest action.
           checkpoint: see `load_agent`.
           device: see `load_agent`.
@@ -157,8 +159,9 @@ class Run(RunFolder):
         seed = check_value("seed", Seed | None, seed)
         max_steps = check_value("max_steps", Count | None, max_steps)
         config, agent = self.config, self.load_agent(checkpoint, device)
-        source = self._given().source or find_environment(
-            config.env, agent.device, config.life.environment
+        own = self._given().source if env is None else None
+        source = own or find_environment(
+            config.env if env is None else env, agent.device, config.life.environment
         )
         episodes = episodes or config.eval_episodes
         copies = episodes if source.cheap else config.life.experience.num_envs

@@ -31,7 +31,8 @@ def mean_metrics(pending: list[tuple[int, Metrics]]) -> dict[str, float]:
         row, column = bad[0].tolist()
         raise DiscorlError(
             f"{metric_name(names[column])} is not finite at step {pending[row][0]}. Training "
-            "stopped; every checkpoint is from before it. A smaller --learning-rate may help."
+            "stopped; every checkpoint is from before it. A smaller --learning-rate may help, and "
+            "if observations are large, --normalize-observations."
         )
     return dict(zip(names, table.mean(dim=0).tolist(), strict=True))
 
@@ -115,6 +116,11 @@ def run_notes(trainer: Trainer) -> list[str]:
         notes.append(
             f"warning: nothing is learned in {trainer.config.steps} steps: replay holds a batch "
             f"only at step {first}. Raise --steps, or lower --batch-size"
+        )
+    if getattr(life.env, "offers_masks", False):
+        notes.append(
+            "warning: the environment tells which actions are legal, but not in what agents see, "
+            "so they may take any. --mask-actions keeps to legal ones"
         )
     if trainer.config.life.network.bfloat16 and emulates_bfloat16(life.device):
         notes.append(

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from discorl.cli.__main__ import main
+from discorl.envs.worlds import World
 
 
 def test_an_environment_its_network_and_its_settings(capsys):
@@ -38,6 +39,17 @@ def test_one_from_gymnasium_for_people(capsys):
 def test_mistakes_are_explained(words, error, capsys):
     assert main(["envs", *words]) == 2
     assert error in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_the_list_cuts_nothing_off(capsys, monkeypatch):
+    line = "pip install -e '/a/long/way/to/the/checkout/of/the/package/discorl[some-extra]'"
+    monkeypatch.setattr(World, "install_line", line)
+    monkeypatch.setattr(World, "installed", False)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["envs"]) == 0
+    shown = capsys.readouterr().out
+    assert f"procgen/   {line}\n" in shown
+    assert "…" not in shown
 
 
 def test_the_list_tells_what_kinds_from_outside_are_trained_with(capsys):

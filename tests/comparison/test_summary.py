@@ -1,15 +1,23 @@
 """Scores, tables and pictures from results that are made up."""
 
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from discorl.comparison.anchors import Anchors, measure_anchors
 from discorl.comparison.cells import CellResult
 from discorl.comparison.config import CompareConfig
 from discorl.comparison.pictures import plot_learning, plot_scores
-from discorl.comparison.report import notes, published_rows, table_rows, write_markdown
+from discorl.comparison.report import (
+    make_published_table,
+    notes,
+    published_rows,
+    table_rows,
+    write_markdown,
+)
 from discorl.comparison.summary import summarise
 from discorl.envs.base import EnvironmentConfig
 
@@ -151,9 +159,14 @@ def test_scores_of_the_field_are_means_over_seeds_with_intervals(tmp_path):
     assert row[1] == "0.000"
     assert row[3].startswith("50.000 [")
     assert row[4] == "–"  # noqa: RUF001
-    assert ["crafter", "Crafter score", "1M", "PPO", "4.6"] in [
-        line[:5] for line in published_rows(summary)
+    figures = "random 1.6, PPO 4.6, Rainbow 4.3, DreamerV2 10, human 50.5"
+    assert ["crafter", "Crafter score", "1M", figures] in [
+        line[:4] for line in published_rows(summary)
     ]
+    shown = StringIO()
+    Console(width=80, file=shown).print(make_published_table(summary))
+    assert "…" not in shown.getvalue()
+    assert shown.getvalue().count("Benchmarking the Spectrum of Agent Capabilities") == 1
     write_markdown(summary, tmp_path / "table.md")
     assert "Hafner" in (tmp_path / "table.md").read_text()
     assert summary.as_json()["environments"]["crafter"]["published"][0]["values"]["PPO"] == 4.6

@@ -54,6 +54,16 @@ class InDictionary(Locks):
         return {"observation": observation, "action_mask": self.mask.copy()}, info
 
 
+class Within(Locks):
+    """The mask is an entry of an entry, as of one player among several."""
+
+    observation_space = spaces.Dict({"player": InDictionary.observation_space})
+
+    def tell(self):
+        observation, info = super().tell()
+        return {"player": {"observation": observation, "action_mask": self.mask.copy()}}, info
+
+
 class InInfo(Locks):
     def tell(self):
         observation, info = super().tell()

@@ -15,6 +15,7 @@ from strange_envs import Strange, Twins
 
 from discorl.envs import make_environment
 from discorl.envs.base import EnvironmentConfig
+from discorl.envs.external import make_gymnasium
 from discorl.envs.gymnasium import GymnasiumEnvironment
 from discorl.errors import DiscorlError
 from discorl.runs.session import stop_signals
@@ -63,6 +64,34 @@ def test_trouble_is_named(trouble, words, workers, monkeypatch, tmp_path):
     env.close()
     for word in [f"environment '{spec}'", *words, "at step 3"]:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "returned", "words"),
+    [
+        ("reset", np.zeros(4, np.float32), "reset() must return observation, info, as Gymnasium"),
+        ("reset", (np.zeros(4, np.float32), None), "of which info is a dict, got NoneType"),
+        ("step", (np.zeros(4, np.float32), 0.0, True, {}), "terminated, truncated, info, as Gym"),
+        ("step", (np.zeros(4, np.float32), None, True, False, {}), "a number, got None"),
+        ("step", (np.zeros(4, np.float32), np.ones(2), True, False, {}), "a number, got array(["),
+    ],
+)
+def test_what_is_returned_is_checked(method, returned, words):
+    kind = type("Odd", (Strange,), {method: lambda self, *args, **kwargs: returned})
+    env = make_gymnasium("odd", partial(kind, "", 0), 2)
+    with pytest.raises(DiscorlError) as error:
+        play(env, 1)
+    assert str(error.value).startswith("environment 'odd': ")
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize("reward", [1, np.float32(1), np.ones(1), torch.ones(()), True])
+def test_rewards_of_all_kinds_are_read(reward):
+    step = (np.zeros(4, np.float32), reward, False, False, {})
+    kind = type("Odd", (Strange,), {"step": lambda self, action: step})
+    env = make_gymnasium("odd", partial(kind, "", 0), 2)
+    env.reset(0)
+    assert env.step(torch.zeros(2, dtype=torch.int64)).reward.tolist() == [1, 1]
 
 
 def test_the_original_error_is_kept():

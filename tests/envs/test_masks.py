@@ -14,6 +14,7 @@ from torch import nn
 import discorl
 from discorl.agents.masks import keep_legal
 from discorl.agents.network import Network
+from discorl.cli.__main__ import main
 from discorl.envs import make_environment
 from discorl.envs.base import EnvironmentConfig
 from discorl.envs.checker import check_environment
@@ -226,8 +227,31 @@ def test_what_is_wrong_with_a_mask_is_said():
         make_environment("locked_envs:vector_of_secrets", 2, config=masks)
     with pytest.warns(UserWarning, match="it masks none of them"):
         make_environment("locked_envs:OddMask", 2)
+    with pytest.warns(UserWarning, match=r"'player.action_mask': it masks no actions"):
+        make_environment("locked_envs:Within", 2)
 
 
-def test_the_checker_tells_of_masks_in_infos():
-    texts = [finding.text for finding in check_environment("Taxi-v4")]
+def test_an_environment_that_refuses_an_action_is_told_how_to_be_asked():
+    env = make_environment("locked_envs:InInfo", 2)
+    env.reset(0)
+    closed = [int((copy.unwrapped.mask == 0).argmax()) for copy in env._env.envs]
+    with pytest.raises(DiscorlError, match=r"is locked .*--mask-actions keeps to them$"):
+        env.step(torch.tensor(closed))
+
+
+@pytest.mark.parametrize("name", ["Taxi-v4", "locked_envs:ByMethod"])
+def test_the_checker_tells_of_masks_that_are_not_seen(name):
+    texts = [finding.text for finding in check_environment(name)]
     assert any("--mask-actions" in text for text in texts)
+
+
+@pytest.mark.parametrize("name", ["Taxi-v4", "locked_envs:ByMethod", "locked_envs:InDictionary"])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_a_run_tells_of_masks_that_are_not_seen(name, normalized, tmp_path, capsys):
+    small = [*("--num-envs", "2", "--rollout-length", "2", "--batch-size", "2", "--steps", "1")]
+    small += [*("--torso", "8", "--no-learn-first-steps", "--eval-episodes", "1")]
+    small += ["--normalize-observations"] if normalized else []
+    for flags, told in (([], name != "locked_envs:InDictionary"), (["--mask-actions"], False)):
+        out = str(tmp_path / f"run{len(flags)}")
+        main(["train", name, "--rule", ACTOR_CRITIC, "--out", out, *small, *flags])
+        assert ("--mask-actions keeps to legal ones" in capsys.readouterr().out) == told

@@ -185,3 +185,16 @@ def test_pictures_are_told_by_their_bytes(shape, read, kind):
         np.testing.assert_array_equal(images[1, :, :, 5], shown[1, 1, :, :, 2])
     else:
         np.testing.assert_array_equal(images.reshape(shown.shape), shown)
+
+
+class Enormous(Plain):
+    observation_space = spaces.Box(-1e38, 1e38, (2,), np.float32)
+
+    def step(self, action):
+        return self.np_random.normal(0, 1e37, 2).astype(np.float32), *super().step(action)[1:]
+
+
+def test_observations_too_large_for_a_network_are_scaled_when_asked(tmp_path):
+    with pytest.raises(DiscorlError, match="observations are large, --normalize-observations"):
+        train(Enormous, tmp_path / "a", steps=4)
+    assert train(Enormous, tmp_path / "b", steps=4, normalize_observations=True)["updates"] > 0

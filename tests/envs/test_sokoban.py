@@ -1,11 +1,13 @@
 """Sokoban: its rules by hand, Boxoban's files, and levels that can all be solved."""
 
+import json
 from collections import deque
 
 import pytest
 import torch
 
 import discorl
+from discorl.cli.__main__ import main
 from discorl.envs import make_environment
 from discorl.envs.registry import make_game, name_game
 from discorl.envs.sokoban_levels import generate_levels, read_levels
@@ -138,3 +140,22 @@ def test_training_and_resuming(tmp_path):
     rule = "actor_critic:num_bins=5,max_abs_value=2"
     run = discorl.train(spec, rule, tmp_path / "run", steps=20, torso=(8,), num_envs=4)
     assert run["updates"] > 0
+
+
+def test_an_agent_is_tried_on_levels_that_it_was_not_trained_on(tmp_path, capsys):
+    small = "rows=5,columns=5,boxes=1,walls=0,steps=10"
+    rule = "actor_critic:num_bins=5,max_abs_value=2"
+    spec, other = f"sokoban:{small},count=1", f"sokoban:{small},count=40,seed=9"
+    run = discorl.train(spec, rule, tmp_path / "run", steps=20, torso=(8,), num_envs=4)
+    on_other = run.evaluate(20, deterministic=True, env=other)
+    assert len(set(on_other.returns)) >= len(set(run.evaluate(20, deterministic=True).returns)) == 1
+    command = ["evaluate", str(tmp_path / "run"), "--episodes", "20", "--env", other]
+    assert main([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["env"] == other
+    assert told["greedy"]["returns"] == list(on_other.returns)
+    assert told["greedy"]["score"] is None
+    assert main(command) == 0
+    assert f"20 episodes each in {other}:" in capsys.readouterr().out
+    assert main([*command[:-1], "catch"]) == 2
+    assert "policy: it" in capsys.readouterr().err
