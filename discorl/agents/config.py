@@ -56,6 +56,10 @@ class NetworkConfig:
     """Initial deviation of the state heads' weights."""
     action_head_std: Positive | None = None
     """Initial deviation of the action heads' last weights; by default 1 / sqrt(fan-in)."""
+    action_input_std: Annotated[Positive | None, Search(0.1, 10.0, log=True)] = None
+    """Initial deviation of the weights by which the action model reads the action; by default
+    1 / sqrt(fan-in), with which a newborn agent hardly tells actions apart, and is slow to learn
+    what one is worth more than another."""
     value_width: Annotated[Positive | None, Search(0.3, 3.0, log=True)] = None
     """Width, in squashed units, of the bell around zero that categorical values start as; by
     default they start nearly uniform, which makes a new agent's values large and noisy."""

@@ -89,9 +89,8 @@ class Network:
         for name, (fan_in, fan_out, std) in self._layers().items():
             weights, biases = initial_linear(fan_in, fan_out, generator, std)
             if name == "model.lstm":
-                params["model.action"], weights = weights.split(
-                    [self.num_actions, fan_in - self.num_actions]
-                )
+                of_action, weights = weights.split([self.num_actions, fan_in - self.num_actions])
+                params["model.action"] = self._scaled(of_action, fan_in)
             params[f"{name}.weight"] = weights.t().contiguous()
             params[f"{name}.bias"] = biases
         if self.config.value_width is not None:
@@ -244,6 +243,12 @@ class Network:
     def _action_head(params: Params, name: str, hidden: Tensor) -> Tensor:
         x = torch.relu(_linear(params, f"model.{name}.0", hidden))
         return _linear(params, f"model.{name}.1", x)
+
+    def _scaled(self, of_action: Tensor, fan_in: int) -> Tensor:
+        """The action model's newborn weights for actions [A, 4 H], as large as the configuration
+        wants them."""
+        std = self.config.action_input_std
+        return of_action if std is None else of_action * (std * fan_in**0.5)
 
     def _layers(self) -> dict[str, tuple[int, int, float | None]]:
         """Every layer outside the torso: name -> (in, out, initial deviation)."""

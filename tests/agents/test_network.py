@@ -302,6 +302,22 @@ def test_initial_deviations_can_be_set(tiny_rule):
     assert params["model.q.1.weight"].std().item() == pytest.approx(0.00088, rel=0.15)
 
 
+def test_how_a_newborn_agent_tells_actions_apart_can_be_set(tiny_rule):
+    # Given the same agent, born alike but for the weights that read the action
+    plain = NetworkConfig(torso=(50,), model_size=40)
+    heads = tiny_rule.heads(3)
+    born = [
+        Network.mlp((4,), heads, config).init(torch.Generator().manual_seed(0))
+        for config in (plain, replace(plain, action_input_std=2.0))
+    ]
+    weights = [params.pop("model.action") for params in born]
+    # Then these have the deviation asked for, and point where they did
+    assert weights[1].std().item() == pytest.approx(0.88 * 2, rel=0.1)
+    torch.testing.assert_close(weights[1] / weights[0], torch.full_like(weights[0], 2 * 43**0.5))
+    # and nothing else differs
+    assert all(torch.equal(born[0][name], born[1][name]) for name in born[0])
+
+
 @pytest.mark.parametrize("disco", [False, True])
 def test_values_may_start_as_a_narrow_bell_around_zero(tiny_rule, disco):
     rule = tiny_rule if disco else ActorCritic(num_bins=41, max_abs_value=10.0)
