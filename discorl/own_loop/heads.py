@@ -13,8 +13,9 @@ from discorl.layers import Params
 from discorl.library.catalogue import DEFAULT_RULE, rule_heads
 from discorl.rules.base import UpdateRule
 
-NEWBORN = NetworkConfig(value_width=1.0, action_head_std=0.001)
-"""An agent that is born sure that nothing is worth anything learns faster."""
+NEWBORN = NetworkConfig(value_width=1.0, action_head_std=0.001, action_input_std=1.0)
+"""An agent that is born sure that nothing is worth anything, and that tells actions apart, learns
+faster."""
 
 
 class DiscoHeads(nn.Module):
