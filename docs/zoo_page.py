@@ -288,9 +288,9 @@ run it again: of a rule its first seed, of a peer all of them.
 """
     if zoo.name == "zoo":
         text += """
-Our presets were chosen on LunarLander-v3, FrozenLake-v1, Acrobot-v1, MinAtar's Breakout and Asterix,
-and MiniGrid-Empty-8x8, with seed 100, which is not among those reported here. The other tasks had
-no part in the choice.
+Our presets were chosen on LunarLander-v3, FrozenLake-v1, Acrobot-v1, MiniGrid-Empty-8x8 and
+MinAtar's Breakout and Asterix, with seed 100, which is not among those reported here. The other
+tasks had no part in the choice.
 """
     if zoo.name == "worlds_zoo":
         text += """
